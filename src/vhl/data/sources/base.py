@@ -1,0 +1,82 @@
+"""What a data source is: files in their official form go in, 8-bit images come out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import platformdirs
+from PIL import Image
+from pydantic import Field
+
+from vhl.data.images import Dataset, ImageSet, ImageStream
+from vhl.errors import VHLError
+
+
+def data_directory(given: str | Path | None = None) -> Path:
+    """The one data directory: ``--data-dir``, else ``$VHL_DATA``, else the user's cache."""
+    return Path(given or os.environ.get("VHL_DATA") or platformdirs.user_cache_path("vhl"))
+
+
+class Source(ImageStream):
+    """A data source; a new one is one file with a class that overrides :meth:`read`."""
+
+    size: int | None = Field(None, ge=4, description="resize images to this many pixels a side; unset keeps them")
+    channels: Literal[1, 3] | None = Field(None, description="1 grey, 3 colour; unset keeps what the files have")
+    validation: float = Field(
+        0.0, ge=0, lt=1, description="share of the training images kept aside, so that nothing is chosen on test data"
+    )
+
+    def read(self, data_dir: Path, seed: int) -> Dataset:
+        """Read the files as they are (``seed`` decides a split where the files have none)."""
+        raise NotImplementedError
+
+    def load(self, data_dir: Path, seed: int = 0) -> Dataset:
+        """Read, bring to the size and channels asked for, and split off the validation images."""
+        dataset = self.read(data_dir, seed)
+        train, test = self._fit(dataset.train), self._fit(dataset.test)
+        validation = None
+        if self.validation:
+            train, validation = split(train, self.validation, seed)
+        return Dataset(train, test, dataset.classes, dataset.sites, validation)
+
+    def _fit(self, images: ImageSet) -> ImageSet:
+        pixels = set_channels(images.images, self.channels)
+        if self.size is not None and pixels.shape[1:3] != (self.size, self.size):
+            pixels = resize(pixels, self.size)
+        return ImageSet(pixels, images.labels, images.sites)
+
+
+def split(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """Split off about ``share`` of each class (of each site where sites are known), at random by ``seed``."""
+    rng = np.random.default_rng([seed, 0x5117])
+    groups = images.labels if images.sites is None else images.sites * (images.labels.max() + 1) + images.labels
+    aside = np.zeros(len(images), bool)
+    for group in np.unique(groups):
+        members = np.flatnonzero(groups == group)
+        aside[rng.permutation(members)[: round(share * len(members))]] = True
+    if not aside.any() or aside.all():
+        raise VHLError(f"A share of {share} of {len(images)} images leaves one part empty; choose another share.")
+    return images.take(np.flatnonzero(~aside)), images.take(np.flatnonzero(aside))
+
+
+def set_channels(images: np.ndarray, channels: int | None) -> np.ndarray:
+    """Repeat grey to three channels, or turn colour into grey by ITU-R 601 luma."""
+    if channels is None or images.shape[-1] == channels:
+        return images
+    if channels == 3:
+        return np.repeat(images, 3, axis=-1)
+    luma = images @ np.array([0.299, 0.587, 0.114])
+    return np.rint(luma)[..., None].astype(np.uint8)
+
+
+def resize(images: np.ndarray, size: int) -> np.ndarray:
+    """Resize every image to a square by Pillow's bilinear filter (anti-aliased when shrinking)."""
+    squeeze = images.shape[-1] == 1
+    out = np.empty((len(images), size, size, images.shape[-1]), np.uint8)
+    for i, image in enumerate(images):
+        small = Image.fromarray(image[..., 0] if squeeze else image).resize((size, size), Image.Resampling.BILINEAR)
+        out[i] = np.asarray(small)[..., None] if squeeze else np.asarray(small)
+    return out

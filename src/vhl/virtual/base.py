@@ -1,0 +1,53 @@
+"""What a virtual data generator is. It cannot see natural data: its signature has no place for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from vhl.data.images import ImageSet, ImageStream
+
+if TYPE_CHECKING:
+    import torch
+
+Progress = Callable[[int, int], None]
+"""Called with (images made so far, images in all)."""
+
+
+class Generator(ImageStream):
+    """Makes a labelled virtual set from a class count, an image shape and a seed, and nothing else.
+
+    Every class is a Gaussian of its own mean and a common deviation, pushed through the generator
+    (VHL, appendix C.3). A new generator is one file with a class that overrides :meth:`generate`.
+    """
+
+    classes: int | None = Field(None, ge=1, description="virtual classes; unset is as many as the natural data have")
+    per_class: int | None = Field(
+        None, ge=1, description="images a class; unset is 5,000, but at most 50,000 in all"
+    )
+    flip: bool = Field(True, description="flip half of the virtual images left to right in training")
+    mean: tuple[float, ...] | None = Field((0.5,), description="channel means to subtract, in [0, 1]")
+    std: tuple[float, ...] | None = Field((0.25,), description="channel deviations to divide by, in [0, 1]")
+
+    def count_per_class(self, classes: int) -> int:
+        return self.per_class or max(1, min(5_000, 50_000 // classes))
+
+    def generate(
+        self,
+        classes: int,
+        per_class: int,
+        shape: tuple[int, int, int],
+        seed: int,
+        *,
+        device: torch.device | str = "cpu",
+        data_dir: Path | None = None,
+        progress: Progress | None = None,
+    ) -> ImageSet:
+        """Make ``classes`` × ``per_class`` images of ``shape`` (height, width, channels), in class order.
+
+        All random numbers are drawn on the CPU from ``seed``, so that devices differ by rounding at most.
+        """
+        raise NotImplementedError

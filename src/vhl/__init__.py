@@ -1,3 +1,40 @@
-"""Virtual Homogeneity Learning for federated learning on non-IID data."""
+"""Virtual Homogeneity Learning for federated learning on non-IID data.
+
+>>> import vhl
+>>> experiment = vhl.Experiment(data="digits", objective="vhl", rounds=1, clients_per_round=1)
+>>> for record in vhl.simulate(experiment):
+...     print(record.round)
+1
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from vhl.distances.supcon import supcon
+    from vhl.engine.record import Record
+    from vhl.engine.simulation import Simulation, simulate
+    from vhl.errors import VHLError
+    from vhl.experiment import Experiment
+
+_HOMES = {
+    "Experiment": "vhl.experiment",
+    "Record": "vhl.engine.record",
+    "Simulation": "vhl.engine.simulation",
+    "VHLError": "vhl.errors",
+    "simulate": "vhl.engine.simulation",
+    "supcon": "vhl.distances.supcon",
+}
+
+__all__ = ["Experiment", "Record", "Simulation", "VHLError", "simulate", "supcon"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: ``import vhl`` and ``vhl --help`` do not wait for PyTorch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vhl' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -24,7 +24,15 @@ class Generator(ImageStream):
     (VHL, appendix C.3). A new generator is one file with a class that overrides :meth:`generate`.
     """
 
-    classes: int | None = Field(None, ge=1, description="virtual classes; unset is as many as the natural data have")
+    version: ClassVar[int | None] = None
+    """Number of the definition, raised whenever its images change; unset, its sets are not kept on disk.
+
+    It counts for the class that states it, not for subclasses: what they change is unknown.
+    """
+
+    classes: int | None = Field(
+        None, ge=1, description="virtual classes; unset is as many as the natural data have"
+    )
     per_class: int | None = Field(
         None, ge=1, description="images a class; unset is 5,000, but at most 50,000 in all"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from pydantic import Field
 
 from vhl.component import Component
 from vhl.data.images import Dataset
@@ -12,10 +11,8 @@ from vhl.data.images import Dataset
 class Partition(Component):
     """Deals the training images out to clients; a new one is one file that overrides :meth:`assign`."""
 
-    clients: int = Field(10, ge=1, description="number of clients K")
-
     def assign(self, dataset: Dataset, seed: int) -> list[np.ndarray]:
-        """The indices of each client's training images, one int64 array a client."""
+        """The indices of each client's training images: one ascending int64 array a client, none empty."""
         raise NotImplementedError
 
 
@@ -27,8 +24,8 @@ def count_matrix(labels: np.ndarray, parts: list[np.ndarray], classes: int) -> n
 def heterogeneity(counts: np.ndarray) -> float:
     """Mean total-variation distance between a client's label distribution and the global one.
 
-    (1/K) Σ_k ½ Σ_c |P_k(c) − P(c)|, where P is the distribution of all clients' samples together:
-    0 where every client looks like the whole, near 1 − 1/C where each of C balanced classes has its own client.
+    (1/K) Σ_k ½ Σ_c |P_k(c) − P(c)|, where P is the distribution of all clients' samples together: 0 where
+    every client looks like the whole, 1 − 1/C where each of C balanced classes has its own client.
 
     >>> heterogeneity(np.array([[10, 0], [0, 10]]))
     0.5

@@ -1,0 +1,116 @@
+"""What a federated algorithm is: a small state machine on vectors, both halves in one file.
+
+A model is two vectors, parameters and buffers. What crosses from server to client is one dict of named
+vectors, what crosses back is another with a few scalars: a network can stand between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vhl.component import Component
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vhl.experiment import Training
+
+Vectors = dict[str, "Tensor"]
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's model and the vectors its algorithm keeps."""
+
+    parameters: Tensor
+    buffers: Tensor
+    state: Vectors = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client's half of an algorithm sees during local training."""
+
+    start: Tensor
+    """The server's parameters at the start of the round."""
+    received: Vectors
+    """The server's state, as sent."""
+    state: Vectors
+    """The client's own vectors, kept between its rounds; never changed in place."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much local training a client did."""
+
+    samples: int
+    """Natural samples the client holds: its weight in the average."""
+    steps: int
+    rate: float
+    momentum: float
+
+    @property
+    def accumulated(self) -> float:
+        """FedNova's a = [τ − m(1 − m^τ)/(1 − m)]/(1 − m): how far τ steps of unit gradient carry with momentum m.
+
+        >>> Work(samples=1, steps=2, rate=0.1, momentum=0.5).accumulated  # 1 + (1 + 0.5)
+        2.5
+        """
+        m, steps = self.momentum, self.steps
+        return (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a client sends back."""
+
+    client: int
+    work: Work
+    parameters: Tensor
+    buffers: Tensor
+    message: Vectors
+    """The algorithm's own vectors."""
+
+
+class Algorithm(Component):
+    """A federated algorithm; a method states only its difference from FedAvg."""
+
+    def server_state(self, parameters: Tensor) -> Vectors:
+        """Vectors that the server keeps and sends with the model."""
+        return {}
+
+    def client_state(self, parameters: Tensor) -> Vectors:
+        """Vectors that each client keeps between its rounds, as they are before its first."""
+        return {}
+
+    def correct_gradient(self, gradient: Tensor, weights: Tensor, client: Client) -> None:
+        """Change the gradient in place, before the optimiser; called every local step."""
+
+    def correct_weights(self, weights: Tensor, rate: Tensor, client: Client) -> None:
+        """Change the weights in place, after the optimiser; called every local step."""
+
+    def finish(self, weights: Tensor, client: Client, work: Work) -> tuple[Vectors, Vectors]:
+        """After local training: what to send beside the model, and the client's new state."""
+        return {}, client.state
+
+    def shares(self, updates: Sequence[Update]) -> list[float]:
+        """The weight of each update in an average; they sum to 1."""
+        raise NotImplementedError
+
+    def aggregate(self, server: Server, updates: Sequence[Update], clients: int) -> tuple[Tensor, Vectors]:
+        """The server's new parameters and state from the updates, in client order, of ``clients`` in all."""
+        raise NotImplementedError
+
+    def notes(self, training: Training) -> list[str]:
+        """Sentences a user should read before training so."""
+        return []
+
+
+def weighted_sum(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Σ w_i v_i, summed in the order given, so that the result depends on nothing else."""
+    total = vectors[0] * weights[0]
+    for vector, weight in zip(vectors[1:], weights[1:], strict=True):
+        total.add_(vector, alpha=weight)
+    return total

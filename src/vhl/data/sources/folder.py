@@ -1,0 +1,56 @@
+"""The user's own images in folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from vhl.data.images import Dataset, ImageSet
+from vhl.data.sources._decode import decode_all, is_colour
+from vhl.data.sources._layout import survey
+from vhl.data.sources.base import Source, split
+
+
+class Folder(Source):
+    """Your own images, folder:PATH with a folder a class; also a folder a site, and train and test folders.
+
+    ``PATH/CLASS/image``, ``PATH/SITE/CLASS/image``, and with a level of ``train`` and ``test`` (or ``val``)
+    folders above or below the sites. Images of any kind and size are stretched to squares; transparent pixels
+    become white, 16-bit grey is scaled to 8 bits, a camera's orientation mark is heeded. Hidden files and
+    other kinds of files are passed over.
+    """
+
+    primary: ClassVar[str | None] = "path"
+
+    path: str = Field(min_length=1, description="the folder, relative to the current one")
+    size: int = Field(32, ge=4, description="resize images to this many pixels a side")
+    test_share: float = Field(
+        0.2, gt=0, lt=1, description="share of each class and site to test on, where there is no test folder"
+    )
+
+    def read(self, data_dir: Path, seed: int) -> Dataset:
+        root = Path(self.path).expanduser()
+        pictures = survey(root)
+        classes = sorted({picture.label for picture in pictures})
+        sites = sorted({picture.site for picture in pictures} - {""})
+        images = decode_all(
+            root,
+            [picture.file for picture in pictures],
+            lambda file: (root / file).read_bytes(),
+            self.size,
+            "replace or remove it",
+        )
+        whole = ImageSet(
+            images if is_colour(images) else images[..., :1].copy(),
+            np.searchsorted(classes, [picture.label for picture in pictures]),
+            np.searchsorted(sites, [picture.site for picture in pictures]) if sites else None,
+        )
+        is_test = np.array([picture.part == "test" for picture in pictures])
+        if is_test.any():
+            train, test = whole.take(~is_test), whole.take(is_test)
+        else:
+            train, test = split(whole, self.test_share, seed)
+        return Dataset(train, test, tuple(classes), tuple(sites))

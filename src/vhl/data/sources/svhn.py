@@ -1,0 +1,65 @@
+"""Street View House Numbers in their official form: two MATLAB files of cropped digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from vhl.data.images import Dataset, ImageSet
+from vhl.data.sources._official import OfficialFile
+from vhl.data.sources._reading import check_labels, get_command, reading
+from vhl.data.sources.base import Source
+
+_FOLDER = "svhn"
+_SITE = "http://ufldl.stanford.edu/housenumbers"
+_DIGESTS = {
+    "train_32x32.mat": "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+    "test_32x32.mat": "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+}
+
+
+class SVHN(Source):
+    """Street View House Numbers: 99,289 colour photographs of digits, 32×32 pixels.
+
+    Netzer et al., NIPS workshop on deep learning and unsupervised feature learning, 2011.
+    """
+
+    official: ClassVar[tuple[OfficialFile, ...]] = tuple(
+        OfficialFile(f"{_SITE}/{file}", f"{_FOLDER}/{file}", digest) for file, digest in _DIGESTS.items()
+    )
+    places: ClassVar[tuple[str, ...]] = (_FOLDER,)
+
+    crop: int | None = Field(0, ge=0, description="random crop after padding by this many pixels; 0 is off")
+    mean: tuple[float, ...] | None = Field((0.0,), description="channel means to subtract, in [0, 1]")
+    std: tuple[float, ...] | None = Field((1.0,), description="channel deviations to divide by, in [0, 1]")
+
+    def read(self, data_dir: Path, seed: int) -> Dataset:
+        remedy = get_command(self.name, data_dir)
+        train, test = (_read_part(data_dir / _FOLDER / file, remedy) for file in _DIGESTS)
+        return Dataset(train, test, tuple(str(digit) for digit in range(10)))
+
+
+def _read_part(file: Path, remedy: str) -> ImageSet:
+    from scipy.io import loadmat
+
+    with reading(file, remedy):
+        with file.open("rb") as stream:  # given a path, scipy would also try it with .mat appended
+            content = loadmat(stream, variable_names=("X", "y"))
+        images, labels = _array(content, "X", 4), _array(content, "y", 2).ravel()
+        if images.dtype != np.uint8 or images.shape[2] != 3 or labels.dtype.kind not in "iu":
+            raise ValueError("X must be 8-bit colour images and y whole numbers")
+        if len(labels) != images.shape[3]:
+            raise ValueError(f"{len(labels)} labels for {images.shape[3]} images")
+        labels = np.where(labels == 10, 0, labels).astype(np.int64)  # MATLAB counts from 1: the digit 0 is 10
+        check_labels(labels, 10)
+        return ImageSet(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), labels)
+
+
+def _array(content: dict[str, object], key: str, dimensions: int) -> np.ndarray:
+    array = content.get(key)
+    if not isinstance(array, np.ndarray) or array.ndim != dimensions or not array.size:
+        raise ValueError(f"it holds no array {key} of {dimensions} dimensions")
+    return array

@@ -1,0 +1,198 @@
+"""An experiment made concrete: its data on the device, its clients, its virtual set and its network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vhl.data.images import Dataset, ImageSet
+from vhl.data.partitions.base import count_matrix, heterogeneity
+from vhl.data.sources.base import data_directory
+from vhl.engine.lanes import Task
+from vhl.engine.stream import Stream
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.models.files import head_names, load_start
+from vhl.virtual.base import Progress
+from vhl.virtual.sets import virtual_set
+
+
+def choose_device(wanted: str) -> torch.device:
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise VHLError(f"device = {wanted!r} is no device; choose auto, cpu or cuda.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise VHLError("device = 'cuda', but PyTorch sees no GPU; choose device=cpu or install a CUDA build.")
+    return device
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the network is made for."""
+
+    classes: int
+    outputs: int
+    channels: int
+    size: tuple[int, int]
+    features: dict[str, int]
+    """Length of each tap."""
+    multiply_adds: int
+    """Of one image, forward."""
+
+
+class Problem:
+    """Everything a run needs that does not change from round to round."""
+
+    def __init__(
+        self, experiment: Experiment, data_dir: Path | str | None = None, progress: Progress | None = None
+    ) -> None:
+        self.experiment = experiment
+        self.device = choose_device(experiment.device)
+        directory = data_directory(data_dir)
+        self.dataset: Dataset = experiment.data.load(directory, experiment.seeds.data)
+        self.parts = experiment.partition.assign(self.dataset, experiment.seeds.data)
+        self.counts = count_matrix(self.dataset.train.labels, self.parts, self.classes)
+        self.heterogeneity = heterogeneity(self.counts)
+        self.virtual_classes = experiment.virtual.classes or self.classes
+        self.virtual_images: ImageSet | None = None
+        if experiment.objective.uses_virtual:
+            self.virtual_images = virtual_set(
+                experiment.virtual,
+                self.virtual_classes,
+                self.dataset.train.shape,
+                experiment.seeds.data,
+                directory,
+                self.device,
+                progress,
+            )
+        self._put_on_device()
+        self.shape = self.measure(experiment.objective.outputs(self.classes, self.virtual_classes))
+        self.shared = self._shared()
+
+    @property
+    def classes(self) -> int:
+        return len(self.dataset.classes)
+
+    @property
+    def clients(self) -> int:
+        return len(self.parts)
+
+    def _put_on_device(self) -> None:
+        source, generator = self.experiment.data, self.experiment.virtual
+        self.statistics = source.statistics(self.dataset.train.images)
+        self.natural = Stream(self.dataset.train, source, self.statistics, self.device)
+        self.test = Stream(self.dataset.test, source, self.statistics, self.device, augment=False)
+        self.validation = self.virtual = None
+        if self.dataset.validation is not None:
+            self.validation = Stream(
+                self.dataset.validation, source, self.statistics, self.device, augment=False
+            )
+        if self.virtual_images is not None:
+            statistics = generator.statistics(self.virtual_images.images)
+            self.virtual = Stream(self.virtual_images, generator, statistics, self.device)
+            self.virtual_plain = Stream(
+                self.virtual_images, generator, statistics, self.device, augment=False
+            )
+
+    def build(self, outputs: int) -> nn.Module:
+        """The initial network; its weights depend on the model's seed alone."""
+        height, width, channels = self.dataset.train.shape
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.experiment.seeds.model)
+            module = self.experiment.model.build(outputs, channels, (height, width))
+        return module.to(memory_format=torch.channels_last)
+
+    def initial(self) -> nn.Module:
+        """The network that round 1 starts from, before any pretraining."""
+        module = self.build(self.shape.outputs)
+        if self.experiment.model.start is not None:
+            load_start(module, Path(self.experiment.model.start), self.head)
+        return module
+
+    @cached_property
+    def head(self) -> tuple[str, ...]:
+        """Names of the classifier's tensors."""
+        with torch.device("meta"):
+            return head_names(self.build)
+
+    def measure(self, outputs: int) -> Shape:
+        """Run one image through a network with this many outputs."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        height, width, channels = self.dataset.train.shape
+        module = self.build(outputs).eval()
+        counter = FlopCounterMode(display=False)
+        with torch.no_grad(), counter:
+            result = module(torch.zeros(1, channels, height, width))
+        features, logits = _check_output(result, outputs, self.experiment.model.name)
+        self._check_tap(features)
+        lengths = {tap: feature[0].numel() for tap, feature in features.items()}
+        multiply_adds = counter.get_total_flops() // 2
+        return Shape(self.classes, logits.shape[1], channels, (height, width), lengths, multiply_adds)
+
+    def _check_tap(self, features: dict[str, Tensor]) -> None:
+        tap = getattr(self.experiment.objective, "tap", "last")
+        if tap not in features:
+            raise VHLError(
+                f"objective.tap = {tap!r}: {self.experiment.model.name} has the taps {', '.join(features)}."
+            )
+
+    def _shared(self) -> dict[str, Tensor]:
+        arrays = self.experiment.objective.shared(
+            self.classes, self.shape.features, self.experiment.seeds.data
+        )
+        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+
+    def task(self) -> Task:
+        """What the clients train."""
+        experiment = self.experiment
+        return Task(
+            build=lambda: self.build(self.shape.outputs),
+            device=self.device,
+            natural=self.natural,
+            virtual=self.virtual,
+            classes=self.classes,
+            features=self.shape.features,
+            objective=experiment.objective,
+            algorithm=experiment.algorithm,
+            training=experiment.training,
+            seed=experiment.seeds.batches,
+            shared=self.shared,
+        )
+
+    @cached_property
+    def compute(self) -> float:
+        """Multiply-adds of a training step relative to plain FedAvg's."""
+        plain = self.measure(self.classes).multiply_adds
+        rows = self.experiment.training.batch_size + self.experiment.objective.virtual_rows
+        return rows * self.shape.multiply_adds / (self.experiment.training.batch_size * plain)
+
+    def notes(self) -> list[str]:
+        """Sentences a user should read before training."""
+        notes = self.experiment.algorithm.notes(self.experiment.training)
+        if self.experiment.objective.virtual_rows and self.virtual_classes != self.classes:
+            notes.append(
+                f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "
+                "one side only is not calibrated."
+            )
+        if self.dataset.sites and self.experiment.partition.name != "given":
+            notes.append(f"The data name {len(self.dataset.sites)} sites; partition=given makes them the clients.")
+        return notes
+
+
+def _check_output(result: object, outputs: int, model: str) -> tuple[dict[str, Tensor], Tensor]:
+    match result:
+        case (dict() as features, Tensor() as logits) if "last" in features and logits.shape == (1, outputs):
+            return features, logits
+    raise VHLError(
+        f"model {model}: forward must return (features by tap, logits) with a tap 'last' and {outputs} logits; "
+        "build(classes, channels, size) decides how many."
+    )
+

@@ -1,0 +1,58 @@
+"""What pictures and theory need of a round, so that no checkpoint is needed for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vhl.algorithms.base import Server, Update
+from vhl.engine.evaluation import Evaluation, evaluate, look
+from vhl.engine.problem import Problem
+from vhl.engine.stream import Stream
+from vhl.engine.vectors import FlatModel
+
+SAMPLES = 2_000
+CLIENTS = 3
+
+
+def take_snapshot(
+    problem: Problem, model: FlatModel, server: Server, updates: Sequence[Update], evaluation: Evaluation
+) -> dict[str, Tensor]:
+    """Features, logits and labels for the server and a few clients, the head, confusion, client accuracies.
+
+    Names are ``server.test.features``, ``client7.virtual.logits`` and the like; ``clients`` lists the round's
+    clients and ``client_accuracy`` the accuracy of each one's model on the test set.
+    """
+    found = {"confusion": evaluation.confusion, "clients": torch.tensor([u.client for u in updates])}
+    model.load(server.parameters, server.buffers)
+    found |= _look_at_all(problem, model, "server")
+    state = model.module.state_dict()
+    found |= {f"head.{name}": state[name].cpu().clone().contiguous() for name in problem.head}
+    accuracies = []
+    for number, update in enumerate(updates):
+        model.load(update.parameters, update.buffers)
+        accuracies.append(evaluate(model, problem.test, problem.classes).accuracy)
+        if number < CLIENTS:
+            found |= _look_at_all(problem, model, f"client{update.client}")
+    found["client_accuracy"] = torch.tensor(accuracies)
+    model.load(server.parameters, server.buffers)
+    return found
+
+
+def _look_at_all(problem: Problem, model: FlatModel, who: str) -> dict[str, Tensor]:
+    streams = {"test": problem.test}
+    if problem.virtual is not None:
+        streams["virtual"] = problem.virtual_plain
+    return {
+        f"{who}.{kind}.{name}": tensor
+        for kind, stream in streams.items()
+        for name, tensor in look(model, stream, _spread(stream)).items()
+    }
+
+
+def _spread(stream: Stream) -> Tensor:
+    """At most :data:`SAMPLES` indices, evenly spread over the set."""
+    count = min(SAMPLES, len(stream))
+    return (torch.arange(count, device=stream.labels.device) * len(stream)) // count

@@ -1,0 +1,68 @@
+"""The common shape of our networks: stem, stages, pool, head; and their normalisation layers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Norm = Literal["batch", "group"]
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation without PyTorch's integer batch counter: its state is floating point alone.
+
+    So a model is two vectors, parameters and buffers, that can be averaged (Ioffe and Szegedy, 2015).
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
+
+
+def normalization(norm: Norm, channels: int) -> nn.Module:
+    """Batch norm, or group norm with 16 channels a group (Wu and He, 2018)."""
+    return BatchNorm(channels) if norm == "batch" else nn.GroupNorm(max(1, channels // 16), channels)
+
+
+def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution without bias (a normalisation follows), initialised after He et al. (2015)."""
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return layer
+
+
+class Network(nn.Module):
+    """Stem and stages make maps, the last map is pooled to a vector, the head turns it into logits."""
+
+    def __init__(self, stem: nn.Module, stages: list[nn.Module], features: int, classes: int) -> None:
+        super().__init__()
+        self.stem = stem
+        self.stages = nn.ModuleList(stages)
+        self.head = nn.Linear(features, classes)
+
+    def forward(self, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        maps = self.maps(images)
+        last = self.pool(maps[f"stage{len(self.stages)}"])
+        return {**maps, "last": last}, self.head(last)
+
+    def maps(self, images: Tensor) -> dict[str, Tensor]:
+        """The output of each stage, by tap."""
+        maps, x = {}, self.stem(images)
+        for number, stage in enumerate(self.stages, 1):
+            maps[f"stage{number}"] = x = stage(x)
+        return maps
+
+    def pool(self, last_map: Tensor) -> Tensor:
+        return last_map.mean((2, 3))

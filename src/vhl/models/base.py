@@ -1,0 +1,51 @@
+"""What a model is: a description that builds a network with feature taps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pydantic import ConfigDict, Field
+
+from vhl.component import Component
+from vhl.registry import _names
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ALIASES = {"shallow": "stage2", "middle": "stage3", "deep": "stage4"}
+"""The paper's names of the feature taps."""
+
+
+class Model(Component):
+    """Builds a network whose ``forward(images)`` returns ``(features by tap, logits)``.
+
+    ``images`` is (N, C, H, W) floating point. The tap ``last`` is the pooled vector before the classifier;
+    other taps may be maps of any shape. A new model is one file with a class that overrides :meth:`build`.
+    """
+
+    start: str | None = Field(
+        None, description="safetensors file to start from, as `vhl export` writes; a head of another width is fresh"
+    )
+
+    def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
+        """A freshly initialised network for images of ``channels`` × ``size``: body first, classifier last.
+
+        Initialising in that order lets runs with and without virtual outputs share the body's weights.
+        """
+        raise NotImplementedError
+
+
+@cache
+def factory_model(name: str, factory: Callable[..., nn.Module]) -> type[Model]:
+    """A model around a user's own ``build(classes, channels, size, **options)``."""
+
+    class FactoryModel(Model):
+        model_config = ConfigDict(extra="allow", frozen=True)
+
+        def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
+            return factory(classes=classes, channels=channels, size=size, **(self.model_extra or {}))
+
+    _names[FactoryModel] = name
+    return FactoryModel

@@ -1,0 +1,90 @@
+"""What an objective is: the loss of one local batch, and what it needs for that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from vhl.component import Component
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a model made of one batch: natural rows first, virtual rows after them."""
+
+    features: Mapping[str, Tensor]
+    """By tap, (rows, ...)."""
+    logits: Tensor
+    labels: Tensor
+    """Of the natural rows."""
+    weights: Tensor
+    """Of the natural rows: 1, or 0 for a filler, which must not enter any loss."""
+    classes: int
+    """Natural classes C_d."""
+    virtual_labels: Tensor | None = None
+    """Of the virtual rows, 0 to C_v − 1."""
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+    """What :meth:`Objective.shared` made: the same for all clients."""
+    draws: Mapping[str, Tensor] = field(default_factory=dict)
+    """What :meth:`Objective.draws` drew for this step."""
+
+
+class Pretraining(BaseModel):
+    """Supervised training on the virtual set alone, before the first round."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    epochs: int = Field(5, ge=1, description="passes over the virtual set")
+    lr: float = Field(0.01, gt=0, description="learning rate")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum")
+
+
+class Objective(Component):
+    """The loss that clients minimise, whatever the federated algorithm; the base for plain training."""
+
+    uses_virtual: ClassVar[bool] = False
+    """Whether it needs the virtual set."""
+
+    @property
+    def virtual_rows(self) -> int:
+        """Virtual images that join each batch."""
+        return 0
+
+    @property
+    def pretraining(self) -> Pretraining | None:
+        """A stage on the virtual set before the first round."""
+        return None
+
+    def outputs(self, classes: int, virtual_classes: int) -> int:
+        """Width of the classifier for C_d natural and C_v virtual classes."""
+        return classes
+
+    def virtual_targets(self, virtual_labels: Tensor, classes: int) -> Tensor:
+        """The outputs that stand for these virtual labels."""
+        return virtual_labels
+
+    def shared(self, classes: int, features: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
+        """Constants that all clients share, drawn once; ``features`` is the length of each tap."""
+        return {}
+
+    def draws(
+        self, rng: np.random.Generator, steps: int, batch: int, classes: int, features: Mapping[str, int]
+    ) -> dict[str, np.ndarray]:
+        """Random numbers of ``steps`` steps, each array with ``steps`` first."""
+        return {}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Named terms, their weights included: the loss is their sum."""
+        raise NotImplementedError
+
+
+def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Σ w·v / Σ w."""
+    return (values * weights).sum() / weights.sum()

@@ -1,0 +1,59 @@
+"""Virtual Homogeneity Learning (Tang et al., ICML 2022)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from torch import Tensor
+
+from vhl.distances.base import Distance
+from vhl.distances.supcon import SupCon, supcon
+from vhl.models.base import ALIASES
+from vhl.objectives.base import Batch
+from vhl.objectives.naive import Naive
+from vhl.registry import part
+
+
+class VHL(Naive):
+    """Virtual Homogeneity Learning: natural features are pulled to virtual ones of their class (equation 4).
+
+    mean CE(natural) + mean CE(virtual) + λ · d(natural, stop-gradient(virtual)) + λ_v · SupCon(virtual),
+    where natural class c and virtual class c carry the same label in d.
+    """
+
+    release = {"virtual_calibration": 0.1}
+
+    calibration: float = Field(1.0, ge=0, description="λ: weight of the pull towards the virtual features")
+    virtual_calibration: float = Field(0.0, ge=0, description="λ_v: weight of SupCon among virtual features alone")
+    tap: str = Field("last", description="feature to calibrate: last, stage1 ..., or shallow, middle, deep")
+    detach: bool = Field(True, description="let no gradient of the pull reach the virtual features")
+    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance")] = Field(
+        default_factory=SupCon, description="the distance d of equation 4"
+    )
+
+    @field_validator("tap")
+    @classmethod
+    def _spell_out_alias(cls, tap: str) -> str:
+        return ALIASES.get(tap, tap)
+
+    @model_validator(mode="after")
+    def _virtual_calibration_is_supcon(self) -> VHL:
+        if self.virtual_calibration and not isinstance(self.distance, SupCon):
+            raise ValueError("virtual_calibration is SupCon among virtual features: it needs distance = supcon")
+        return self
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        assert batch.virtual_labels is not None
+        terms = super().loss(batch)
+        features = batch.features[self.tap]
+        natural, virtual = features[: len(batch.labels)], features[len(batch.labels) :]
+        if self.calibration:
+            target = virtual.detach() if self.detach else virtual
+            distance = self.distance(natural, batch.labels, batch.weights, target, batch.virtual_labels)
+            terms["calibration"] = self.calibration * distance
+        if self.virtual_calibration:
+            assert isinstance(self.distance, SupCon)
+            among_virtual = supcon(virtual, batch.virtual_labels, temperature=self.distance.temperature)
+            terms["virtual_calibration"] = self.virtual_calibration * among_virtual
+        return terms

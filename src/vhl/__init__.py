@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from vhl.classifier import load_model
     from vhl.distances.supcon import supcon
     from vhl.engine.record import Record
     from vhl.engine.simulation import Simulation, simulate
@@ -26,11 +27,12 @@ _HOMES = {
     "Record": "vhl.engine.record",
     "Simulation": "vhl.engine.simulation",
     "VHLError": "vhl.errors",
+    "load_model": "vhl.classifier",
     "simulate": "vhl.engine.simulation",
     "supcon": "vhl.distances.supcon",
 }
 
-__all__ = ["Experiment", "Record", "Simulation", "VHLError", "simulate", "supcon"]
+__all__ = ["Experiment", "Record", "Simulation", "VHLError", "load_model", "simulate", "supcon"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from vhl.data.sources.base import Source
 from vhl.errors import VHLError
 from vhl.models.base import Model
 from vhl.objectives.base import Objective
-from vhl.registry import ROOMS, available, explain, identify, part
+from vhl.registry import available, explain, identify, part, suggest
 from vhl.virtual.base import Generator
 
 PARTS = {
@@ -57,7 +57,9 @@ class Training(_Section):
 class Seeds(_Section):
     """One seed for each kind of chance; ``--seeds`` varies all but the data's."""
 
-    data: int = Field(0, ge=0, description="partition, splits, virtual set: another one is another problem")
+    data: int = Field(
+        0, ge=0, lt=2**32, description="partition, splits, virtual set: another one is another problem"
+    )
     model: int = Field(0, ge=0, description="initial weights")
     sampling: int = Field(0, ge=0, description="which clients take part in a round")
     batches: int = Field(0, ge=0, description="order of samples, crops, flips")
@@ -72,22 +74,22 @@ class Experiment(_Section):
     profile: Profile = Field(
         "paper", description="choices the paper leaves open: as its text says, or as the authors' code does"
     )
-    data: Annotated[SerializeAsAny[Source], part("sources", "data")] = Field(
+    data: Annotated[SerializeAsAny[Source], part("sources", "data", "digits")] = Field(
         "digits", validate_default=True, description="natural data"
     )
-    partition: Annotated[SerializeAsAny[Partition], part("partitions", "partition")] = Field(
+    partition: Annotated[SerializeAsAny[Partition], part("partitions", "partition", "lda")] = Field(
         "lda", validate_default=True, description="how the data are dealt out to clients"
     )
-    virtual: Annotated[SerializeAsAny[Generator], part("generators", "virtual")] = Field(
+    virtual: Annotated[SerializeAsAny[Generator], part("generators", "virtual", "noise")] = Field(
         "noise", validate_default=True, description="virtual data, for objectives that use them"
     )
-    model: Annotated[SerializeAsAny[Model], part("models", "model")] = Field(
+    model: Annotated[SerializeAsAny[Model], part("models", "model", "cnn")] = Field(
         "cnn", validate_default=True, description="network"
     )
-    objective: Annotated[SerializeAsAny[Objective], part("objectives", "objective")] = Field(
+    objective: Annotated[SerializeAsAny[Objective], part("objectives", "objective", "vhl")] = Field(
         "vhl", validate_default=True, description="loss that clients minimise"
     )
-    algorithm: Annotated[SerializeAsAny[Algorithm], part("algorithms", "algorithm")] = Field(
+    algorithm: Annotated[SerializeAsAny[Algorithm], part("algorithms", "algorithm", "fedavg")] = Field(
         "fedavg", validate_default=True, description="federated algorithm"
     )
     training: Training = Field(Training(), description="local training")
@@ -99,8 +101,12 @@ class Experiment(_Section):
     sampling: Literal["uniform", "legacy"] = Field(
         "uniform", description="draw clients by seed and round, or as the authors' code: by round alone"
     )
-    evaluate_every: int = Field(1, ge=1, description="rounds between evaluations; the last is always evaluated")
-    features_at: tuple[int, ...] = Field((), description="rounds whose features and client models are looked at")
+    evaluate_every: int = Field(
+        1, ge=1, description="rounds between evaluations; the last is always evaluated"
+    )
+    features_at: tuple[int, ...] = Field(
+        (), description="rounds whose features and client models are looked at"
+    )
     keep_at: tuple[int, ...] = Field((), description="rounds whose model is kept")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     device: str = Field("auto", description="auto, cpu or cuda")
@@ -160,17 +166,29 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay settings over others. Another component drops the options of the one it replaces; another profile
-    drops what the old one decided."""
+    """Lay settings over others, table by table.
+
+    Another component drops the options of the one it replaces; another profile what the old one decided.
+    """
     merged = _forget_profile(base) if "profile" in over else dict(base)
     for key, value in over.items():
-        old, new = merged.get(key), value
-        if key in PARTS:
-            old, new = _as_table(old), _as_table(value)
-            if isinstance(old, dict) and isinstance(new, dict) and new.get("name", old.get("name")) != old.get("name"):
-                old = None
-        merged[key] = {**old, **new} if isinstance(old, Mapping) and isinstance(new, Mapping) else new
+        merged[key] = _lay(merged.get(key, PARTS.get(key) and {"name": _default(key)}), value, key in PARTS)
     return merged
+
+
+def _lay(old: Any, new: Any, is_part: bool = False) -> Any:
+    if is_part or isinstance(old, Mapping):
+        old, new = _as_table(old), _as_table(new)
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    if "name" in new and "name" in old and new["name"] != old["name"]:
+        return new
+    return {**old, **{key: _lay(old.get(key), value) for key, value in new.items()}}
+
+
+def _default(part: str) -> str:
+    name: str = Experiment.model_fields[part].default
+    return name
 
 
 def _as_table(value: Any) -> Any:
@@ -188,16 +206,16 @@ def _profiled(settings: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]
     """Each part or section that a profile reaches, with the values of profile ``release``."""
     yield "training", Training.release
     for key, room in PARTS.items():
-        default = Experiment.model_fields[key].default
-        table = _as_table(settings.get(key, default))
-        if isinstance(table, Mapping) and isinstance(table.get("name", default), str):
-            yield key, identify(room, {"name": table.get("name", default)})[0].release
+        table = _as_table(settings.get(key, _default(key)))
+        name = table.get("name", _default(key)) if isinstance(table, Mapping) else None
+        if isinstance(name, str):
+            yield key, identify(room, {"name": name})[0].release
 
 
 def _apply_release(settings: dict[str, Any]) -> dict[str, Any]:
     filled = {**Experiment.release, **settings}
     for key, values in _profiled(settings):
-        table = _as_table(filled.get(key, {} if key == "training" else Experiment.model_fields[key].default))
+        table = _as_table(filled.get(key, {}))
         if values and isinstance(table, Mapping):
             filled[key] = {**values, **table}
     return filled
@@ -214,13 +232,9 @@ def _forget_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _explain(error: ValidationError) -> VHLError:
     first = error.errors()[0]
-    section = {"training": Training, "seeds": Seeds}.get(str(first["loc"][0])) if first["loc"] else None
-    if first["type"] == "extra_forbidden" and (section is None or len(first["loc"]) == 1):
-        return VHLError(f"There is no setting {first['loc'][-1]!r}{_suggest_key(str(first['loc'][-1]))}")
-    if first["type"] == "extra_forbidden" and section is not None:
-        return VHLError(
-            f"There is no setting {'.'.join(map(str, first['loc']))!r}{_suggest_key('.'.join(map(str, first['loc'])))}"
-        )
+    key = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return VHLError(f"There is no setting {key!r}{suggest_key(key)}")
     return explain(error, "", Experiment)
 
 
@@ -248,14 +262,10 @@ def options(key: str) -> dict[str, dict[str, tuple[str, Any]]]:
     }
 
 
-def _suggest_key(word: str) -> str:
-    from vhl.registry import suggest
-
+def suggest_key(word: str) -> str:
+    """The end of an error message about a key that does not exist: the one that was probably meant."""
     keys = list(settings())
     for key in PARTS:
         keys += sorted({f"{key}.{option}" for fields in options(key).values() for option in fields})
     ends = [key for key in keys if key.split(".")[-1] == word.split(".")[-1]]
     return f"; did you mean {ends[0]!r}?" if ends else suggest(word, keys)
-
-
-assert set(PARTS.values()) <= set(ROOMS)

@@ -101,7 +101,9 @@ def _load_own(name: str) -> Any:
     try:
         loaded = getattr(module, attribute)
     except AttributeError:
-        raise VHLError(f"{place} defines no {attribute!r}; check the name after the colon in {name!r}.") from None
+        raise VHLError(
+            f"{place} defines no {attribute!r}; check the name after the colon in {name!r}."
+        ) from None
     if isinstance(loaded, type):
         _names[loaded] = name
     return loaded
@@ -128,15 +130,19 @@ def _import(place: str, name: str) -> ModuleType:
 def suggest(word: str, options: Iterable[str]) -> str:
     """The end of an error message: the nearest valid name, or all of them where none is near."""
     options = list(options)
+    if not options:
+        return "; it takes none."
     near = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else f"; choose from {', '.join(sorted(options))}."
 
 
-def build(room: str, where: str, given: Any) -> Component:
-    """Make a component from ``"name"``, ``"name:VALUE"``, a table with a ``name``, or leave one as it is."""
+def build(room: str, where: str, given: Any, default: str | None = None) -> Component:
+    """Make a component from ``"name"``, ``"name:VALUE"`` or a table (without a name: of ``default``)."""
     if isinstance(given, Component):
         return given
     table = {"name": given} if isinstance(given, str) else given
+    if default is not None and isinstance(table, Mapping):
+        table = {"name": default, **table}
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise VHLError(f"{where} must be a name or a table with a name, not {given!r}.")
     cls, options = identify(room, table)
@@ -165,9 +171,9 @@ def identify(room: str, table: Mapping[str, Any]) -> tuple[type[Component], dict
     return cls, options
 
 
-def part(room: str, where: str) -> BeforeValidator:
+def part(room: str, where: str, default: str | None = None) -> BeforeValidator:
     """A pydantic validator for a field that holds a component of ``room``; ``where`` is its dotted key."""
-    return BeforeValidator(lambda given: build(room, where, given))
+    return BeforeValidator(lambda given: build(room, where, given, default))
 
 
 def explain(error: ValidationError, where: str, cls: type[BaseModel]) -> VHLError:

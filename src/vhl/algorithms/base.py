@@ -53,7 +53,7 @@ class Work:
 
     @property
     def accumulated(self) -> float:
-        """FedNova's a = [τ − m(1 − m^τ)/(1 − m)]/(1 − m): how far τ steps of unit gradient carry with momentum m.
+        """FedNova's a = [τ − m(1 − m^τ)/(1 − m)]/(1 − m): how far τ unit gradients carry with momentum m.
 
         >>> Work(samples=1, steps=2, rate=0.1, momentum=0.5).accumulated  # 1 + (1 + 0.5)
         2.5

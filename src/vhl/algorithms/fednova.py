@@ -31,5 +31,7 @@ class FedNova(FedAvg):
 
     def notes(self, training: Training) -> list[str]:
         if training.keep_momentum and training.momentum:
-            return ["FedNova's a_i assumes momentum that starts at zero each round; keep_momentum breaks that."]
+            return [
+                "FedNova's a_i assumes momentum that starts at zero each round; keep_momentum breaks that."
+            ]
         return []

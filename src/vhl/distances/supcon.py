@@ -10,7 +10,9 @@ from torch.nn.functional import normalize
 from vhl.distances.base import Distance
 
 
-def supcon(features: Tensor, labels: Tensor, weights: Tensor | None = None, temperature: float = 0.07) -> Tensor:
+def supcon(
+    features: Tensor, labels: Tensor, weights: Tensor | None = None, temperature: float = 0.07
+) -> Tensor:
     r"""Supervised contrastive loss of L2-normalised features.
 
     .. math:: -\frac{1}{|I|} \sum_{i \in I} \frac{1}{|P(i)|} \sum_{p \in P(i)}

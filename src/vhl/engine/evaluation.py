@@ -65,7 +65,7 @@ def look(model: FlatModel, stream: Stream, index: Tensor) -> dict[str, Tensor]:
     """Features (tap ``last``), logits and labels of chosen samples, on the CPU."""
     model.module.eval()
     features, logits = [], []
-    for part in index.split(_BATCH):
+    for part in torch.split(index, _BATCH):
         taps, out = model.module(stream.batch(part, {}))
         features.append(taps["last"].flatten(1).cpu())
         logits.append(out.cpu())

@@ -11,7 +11,7 @@ from vhl.objectives.base import Objective
 
 
 def client_rng(seed: int, round_: int, client: int) -> np.random.Generator:
-    """The client's source of chance in this round: the same on every device, in any order, after any resume."""
+    """The client's chance in this round: the same on every device, in any order, after any resume."""
     return np.random.default_rng(np.random.SeedSequence([seed, round_, client]))
 
 

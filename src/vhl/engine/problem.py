@@ -58,6 +58,10 @@ class Problem:
         directory = data_directory(data_dir)
         self.dataset: Dataset = experiment.data.load(directory, experiment.seeds.data)
         self.parts = experiment.partition.assign(self.dataset, experiment.seeds.data)
+        if not all(len(part) for part in self.parts):
+            raise VHLError(
+                f"partition = {experiment.partition.name} leaves a client without images; change it."
+            )
         self.counts = count_matrix(self.dataset.train.labels, self.parts, self.classes)
         self.heterogeneity = heterogeneity(self.counts)
         self.virtual_classes = experiment.virtual.classes or self.classes
@@ -106,8 +110,7 @@ class Problem:
         height, width, channels = self.dataset.train.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.experiment.seeds.model)
-            module = self.experiment.model.build(outputs, channels, (height, width))
-        return module.to(memory_format=torch.channels_last)
+            return self.experiment.model.build(outputs, channels, (height, width))
 
     def initial(self) -> nn.Module:
         """The network that round 1 starts from, before any pretraining."""
@@ -182,8 +185,15 @@ class Problem:
                 f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "
                 "one side only is not calibrated."
             )
+        held_by_nobody = [
+            name for name, count in zip(self.dataset.classes, self.counts.sum(0), strict=True) if not count
+        ]
+        if held_by_nobody:
+            notes.append(f"No client holds a training image of class {', '.join(held_by_nobody)}.")
         if self.dataset.sites and self.experiment.partition.name != "given":
-            notes.append(f"The data name {len(self.dataset.sites)} sites; partition=given makes them the clients.")
+            notes.append(
+                f"The data name {len(self.dataset.sites)} sites; partition=given makes them the clients."
+            )
         return notes
 
 
@@ -192,7 +202,6 @@ def _check_output(result: object, outputs: int, model: str) -> tuple[dict[str, T
         case (dict() as features, Tensor() as logits) if "last" in features and logits.shape == (1, outputs):
             return features, logits
     raise VHLError(
-        f"model {model}: forward must return (features by tap, logits) with a tap 'last' and {outputs} logits; "
-        "build(classes, channels, size) decides how many."
+        f"model {model}: forward must return (features by tap, logits) with a tap 'last' and {outputs} "
+        "logits; build(classes, channels, size) decides how many."
     )
-

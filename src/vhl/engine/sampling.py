@@ -12,10 +12,14 @@ def clients_per_round(wanted: int | float, clients: int) -> int:
     """The number asked for, or the share of all clients rounded to at least one."""
     if isinstance(wanted, float):
         if wanted > 1:
-            raise VHLError(f"clients_per_round = {wanted} is a share above 1; write a whole number of clients instead.")
+            raise VHLError(
+                f"clients_per_round = {wanted} is a share above 1; write a whole number of clients instead."
+            )
         return max(1, round(wanted * clients))
     if wanted > clients:
-        raise VHLError(f"clients_per_round = {wanted}, but there are {clients} clients; choose at most {clients}.")
+        raise VHLError(
+            f"clients_per_round = {wanted}, but there are {clients} clients; choose at most {clients}."
+        )
     return wanted
 
 

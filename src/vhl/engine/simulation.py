@@ -92,6 +92,10 @@ class Simulation:
         record = self._measure(jobs, kept, [j.client for j, ok in zip(jobs, finite, strict=True) if not ok])
         return record.model_copy(update={"seconds": time.perf_counter() - started})
 
+    def named_tensors(self) -> dict[str, Tensor]:
+        """The server's model as named tensors on the CPU."""
+        return self.model.layout.unpack(self.state.server.parameters, self.state.server.buffers)
+
     def _jobs(self) -> list[Job]:
         state, algorithm = self.state, self.experiment.algorithm
         jobs = []

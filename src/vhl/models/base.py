@@ -26,7 +26,8 @@ class Model(Component):
     """
 
     start: str | None = Field(
-        None, description="safetensors file to start from, as `vhl export` writes; a head of another width is fresh"
+        None,
+        description="safetensors file to start from, as of `vhl export`; a head of another width is fresh",
     )
 
     def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:

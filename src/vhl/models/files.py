@@ -27,7 +27,9 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         with safe_open(file, framework="pt") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}, opened.metadata() or {}  # noqa: SIM118
     except (FileNotFoundError, SafetensorError, OSError) as error:
-        raise VHLError(f"{file} is no readable safetensors file ({error}); `vhl export RUN` writes one.") from None
+        raise VHLError(
+            f"{file} is no readable safetensors file ({error}); `vhl export RUN` writes one."
+        ) from None
 
 
 def load_start(module: nn.Module, file: Path, head: tuple[str, ...]) -> None:
@@ -45,8 +47,10 @@ def load_start(module: nn.Module, file: Path, head: tuple[str, ...]) -> None:
             )
 
 
-def cut_head(tensors: Mapping[str, Tensor], head: tuple[str, ...], build: Callable[[int], nn.Module], classes: int) -> dict[str, Tensor]:
-    """The tensors without virtual outputs: the first rows of the classifier, which are the natural classes."""
+def cut_head(
+    tensors: Mapping[str, Tensor], head: tuple[str, ...], build: Callable[[int], nn.Module], classes: int
+) -> dict[str, Tensor]:
+    """The tensors without virtual outputs: the first rows of the classifier are the natural classes."""
     with torch.device("meta"):
         wanted = {name: tensor.shape for name, tensor in build(classes).state_dict().items()}
     cut = dict(tensors)

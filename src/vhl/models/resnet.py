@@ -29,7 +29,9 @@ class _Block(nn.Module):
         self.residual = nn.Sequential(*layers)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(convolution(inputs, outputs, 1, stride), normalization(norm, outputs))
+            self.shortcut = nn.Sequential(
+                convolution(inputs, outputs, 1, stride), normalization(norm, outputs)
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         return relu(self.residual(x) + self.shortcut(x), inplace=True)

@@ -28,7 +28,7 @@ class VFA(Plain):
     calibration: float = Field(1.0, ge=0, description="λ: weight of the pull towards the drawn features")
     tap: str = Field("last", description="feature to calibrate: last, stage1 ..., or shallow, middle, deep")
     deviation: float = Field(0.05, ge=0, description="standard deviation of the drawn features")
-    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance")] = Field(
+    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance", "supcon")] = Field(
         default_factory=SupCon, description="the distance d of equation 4"
     )
 

@@ -11,7 +11,7 @@ from vhl.objectives.plain import Plain
 
 
 class VFTL(Plain):
-    """Pretraining on the virtual set (its classes only), a fresh classifier, then plain training (section 5.3)."""
+    """Pretraining on the virtual set, a fresh classifier, then plain training (VHL, section 5.3)."""
 
     uses_virtual: ClassVar[bool] = True
 

@@ -25,10 +25,12 @@ class VHL(Naive):
     release = {"virtual_calibration": 0.1}
 
     calibration: float = Field(1.0, ge=0, description="λ: weight of the pull towards the virtual features")
-    virtual_calibration: float = Field(0.0, ge=0, description="λ_v: weight of SupCon among virtual features alone")
+    virtual_calibration: float = Field(
+        0.0, ge=0, description="λ_v: weight of SupCon among virtual features alone"
+    )
     tap: str = Field("last", description="feature to calibrate: last, stage1 ..., or shallow, middle, deep")
     detach: bool = Field(True, description="let no gradient of the pull reach the virtual features")
-    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance")] = Field(
+    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance", "supcon")] = Field(
         default_factory=SupCon, description="the distance d of equation 4"
     )
 
@@ -40,7 +42,9 @@ class VHL(Naive):
     @model_validator(mode="after")
     def _virtual_calibration_is_supcon(self) -> VHL:
         if self.virtual_calibration and not isinstance(self.distance, SupCon):
-            raise ValueError("virtual_calibration is SupCon among virtual features: it needs distance = supcon")
+            raise ValueError(
+                "virtual_calibration is SupCon among virtual features: it needs distance = supcon"
+            )
         return self
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:

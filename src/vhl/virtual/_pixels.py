@@ -28,20 +28,19 @@ def resize(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
 def assemble(
     labels: np.ndarray,
     shape: tuple[int, int, int],
-    make: Callable[[np.ndarray], torch.Tensor],
+    make: Callable[[slice], torch.Tensor],
     *,
     chunk: int,
     progress: Progress | None,
 ) -> ImageSet:
-    """A set of one image a label, from ``make(labels)`` → (N, C, H, W) called on ``chunk`` labels at a time.
+    """A set with the images that ``make(part)`` → (N, C, H, W) makes for each part of the labels.
 
-    The chunk bounds memory and decides nothing else: a ``make`` that draws one row of random numbers for each
-    image gives the same set for every chunk.
+    The chunk bounds memory and decides nothing else where one row of random numbers is drawn for each image.
     """
     images = np.empty((len(labels), *shape), np.uint8)
     for start in range(0, len(labels), chunk):
         part = slice(start, min(start + chunk, len(labels)))
-        images[part] = to_bytes(make(labels[part]))
+        images[part] = to_bytes(make(part))
         if progress:
             progress(part.stop, len(labels))
     return ImageSet(images, labels)

@@ -38,7 +38,7 @@ def upsample(maps: torch.Tensor) -> torch.Tensor:
 
 
 def _taps(maps: torch.Tensor) -> torch.Tensor:
-    """The filter for every channel; it sums to 2 along a side, for every other pixel of its input is a zero."""
+    """The filter for each channel; it sums to 2 along a side, for every other pixel of its input is zero."""
     taps = torch.tensor([1.0, 3.0, 3.0, 1.0], device=maps.device) / 4
     return torch.outer(taps, taps).expand(maps.shape[1], 1, 4, 4)
 
@@ -58,8 +58,8 @@ def modulated_convolution(
 ) -> torch.Tensor:
     """Convolve sample n with weight[o, i]·style[n, i]·d[n, o]; ``double`` also doubles the size, with blur.
 
-    A convolution is linear, so the style scales the inputs and d the outputs instead: the same result, without
-    a weight of its own for every sample, which takes far more memory and up to three times as long.
+    A convolution is linear, so the style may scale the inputs and d the outputs instead: the same result,
+    without a weight of its own for every sample, which takes far more memory and up to three times as long.
     """
     scaled = maps * style[:, :, None, None]
     if double:

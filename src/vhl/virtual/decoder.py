@@ -24,11 +24,11 @@ class Decoder(Generator):
     """Small untrained CNNs, one a class, each with weights of its own.
 
     64 numbers z ~ N(m_c, 1), class mean m_c ~ N(0, 0.5²) → linear → 8×8 map → 4 transposed convolutions →
-    3 convolutions → tanh, from [−1, 1] to [0, 1] (VHL, appendix C.3, "simple CNN generator"). Leaky ReLU between
-    the layers and weights ~ N(0, 2/fan-in) keep the output at a scale that tanh does not flatten.
+    3 convolutions → tanh, from [−1, 1] to [0, 1] (VHL, appendix C.3, "simple CNN generator"). Leaky ReLU and
+    weights ~ N(0, 2/fan-in) keep the output at a scale that tanh does not flatten.
 
-    As many of the transposed convolutions double a side as it takes to reach the size asked for, the others keep
-    it: 8·2^k pixels, k ≤ 4, resized to a size that is none of these.
+    The last k ≤ 4 transposed convolutions have stride 2, with the smallest k for which 8·2^k reaches the side
+    asked for (height and width each); a size that is no 8·2^k comes from resizing.
     """
 
     version: ClassVar[int | None] = 1
@@ -51,23 +51,25 @@ class Decoder(Generator):
     ) -> ImageSet:
         fixed, samples = np.random.SeedSequence(seed).spawn(2)
         class_seeds, sample_rng = fixed.spawn(classes), np.random.default_rng(samples)
+        labels = np.repeat(np.arange(classes), per_class)
 
         @torch.inference_mode()
-        def make(labels: np.ndarray) -> torch.Tensor:
-            rows = sample_rng.standard_normal((len(labels), self.latent), np.float32)
-            parts = []
-            for label in np.unique(labels):  # labels come in class order
+        def make(part: slice) -> torch.Tensor:
+            rows = sample_rng.standard_normal((len(labels[part]), self.latent), np.float32)
+            images = []
+            for label in np.unique(labels[part]):  # the labels are in class order
                 rng = np.random.default_rng(class_seeds[label])
                 mean = self.mean_deviation * rng.standard_normal(self.latent, np.float32)
-                latents = mean + self.deviation * rows[labels == label]
-                parts.append(_decode(torch.from_numpy(latents).to(device), self.width, shape, rng))
-            return resize(torch.cat(parts) / 2 + 0.5, *shape[:2])
+                latents = mean + self.deviation * rows[labels[part] == label]
+                images.append(_decode(torch.from_numpy(latents).to(device), self.width, shape, rng))
+            return resize(torch.cat(images) / 2 + 0.5, *shape[:2])
 
-        labels = np.repeat(np.arange(classes), per_class)
         return assemble(labels, shape, make, chunk=_CHUNK, progress=progress)
 
 
-def _decode(latents: torch.Tensor, width: int, shape: tuple[int, int, int], rng: np.random.Generator) -> torch.Tensor:
+def _decode(
+    latents: torch.Tensor, width: int, shape: tuple[int, int, int], rng: np.random.Generator
+) -> torch.Tensor:
     """Latents through the decoder whose weights come next from ``rng``: images in [−1, 1]."""
 
     def draw(*size: int, fan_in: float, gain: float = math.sqrt(2)) -> torch.Tensor:
@@ -75,10 +77,12 @@ def _decode(latents: torch.Tensor, width: int, shape: tuple[int, int, int], rng:
         return weight.to(latents.device)
 
     count = latents.shape[1]
-    maps = leaky_relu(latents @ draw(count, width * _GRID**2, fan_in=count), 0.2).view(-1, width, _GRID, _GRID)
+    maps = leaky_relu(latents @ draw(count, width * _GRID**2, fan_in=count), 0.2).view(
+        -1, width, _GRID, _GRID
+    )
     doublings = [_doublings(side) for side in shape[:2]]
     for layer in range(_TRANSPOSED):
-        strides = [2 if layer < doubled else 1 for doubled in doublings]
+        strides = [2 if layer >= _TRANSPOSED - doubled else 1 for doubled in doublings]
         kernel = [4 if stride == 2 else 3 for stride in strides]
         fan_in = width * math.prod(side / stride for side, stride in zip(kernel, strides, strict=True))
         weight = draw(width, width, *kernel, fan_in=fan_in)

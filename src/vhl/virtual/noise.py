@@ -43,13 +43,13 @@ class Noise(Generator):
         height, width, channels = shape
         means_rng, noise_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
         means = means_rng.standard_normal((classes, channels, self.grid, self.grid), np.float32)
+        labels = np.repeat(np.arange(classes), per_class)
 
-        def make(labels: np.ndarray) -> torch.Tensor:
-            coarse = means[labels]
+        def make(part: slice) -> torch.Tensor:
+            coarse = means[labels[part]]
             coarse += self.deviation * noise_rng.standard_normal(coarse.shape, np.float32)
             # channels last is the order the bytes are stored in: it saves a transposition
             maps = torch.from_numpy(coarse).to(device, memory_format=torch.channels_last)
             return interpolate(maps, (height, width), mode="bilinear")
 
-        labels = np.repeat(np.arange(classes), per_class)
         return assemble(labels, shape, make, chunk=_CHUNK, progress=progress)

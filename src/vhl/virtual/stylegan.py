@@ -68,12 +68,12 @@ class StyleGAN(Generator):
         fixed_rng, sample_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
         world = _World(self, classes, shape, fixed_rng, device)
         shift, scale = world.contrast() if self.standardise else (0.0, 1.0)
-
-        def make(labels: np.ndarray) -> torch.Tensor:
-            rows = sample_rng.standard_normal((len(labels), world.row_length), np.float32)
-            return resize(world.render(labels, rows) * scale + shift, *shape[:2])
-
         labels = np.repeat(np.arange(classes), per_class)
+
+        def make(part: slice) -> torch.Tensor:
+            rows = sample_rng.standard_normal((len(labels[part]), world.row_length), np.float32)
+            return resize(world.render(labels[part], rows) * scale + shift, *shape[:2])
+
         return assemble(labels, shape, make, chunk=world.chunk, progress=progress)
 
 

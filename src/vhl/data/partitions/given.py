@@ -16,8 +16,8 @@ class Given(Partition):
         sites = dataset.train.sites
         if sites is None or not dataset.sites:
             raise VHLError(
-                "partition = given needs data that say which site each image belongs to, and these do not; "
-                "use a folder with one folder per site, an npz with a column of sites, or another partition."
+                "partition = given needs data that name a site for each image, and these do not; use "
+                "folder:PATH with PATH/SITE/CLASS/image, an npz with an array `sites`, or another partition."
             )
         parts = [np.flatnonzero(sites == site) for site in range(len(dataset.sites))]
         empty = [repr(name) for name, part in zip(dataset.sites, parts, strict=True) if not len(part)]

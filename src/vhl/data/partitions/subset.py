@@ -17,7 +17,7 @@ class Subset(Dealt):
 
     Client i's dominant class is i mod C. The clients that a class dominates share ``dominant`` of its images
     evenly, the other clients share the rest: 4,950 of one class and 5 or 6 of each other for CIFAR-10 and 10
-    clients (VHL, section 5.2). After Zhao et al., "Federated learning with non-IID data", 2018.
+    clients (VHL, section 5.1). After Zhao et al., "Federated learning with non-IID data", 2018.
     """
 
     primary: ClassVar[str | None] = "dominant"

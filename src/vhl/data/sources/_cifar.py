@@ -21,7 +21,7 @@ _PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class Distribution:
-    """One official form: the archive, the folder it unpacks to, the files of either part, how they are coded."""
+    """One official form: the archive, the folder it unpacks to, and the files of either part."""
 
     archive: str
     folder: str
@@ -64,9 +64,8 @@ class CifarSource(Source):
                 try:
                     pixels, labels = self._unpickle(raw) if form.pickled else self._cut(raw)
                 except RefusedError as refused:
-                    raise VHLError(
-                        f"{place / file} is not safe to open, for it asks for {refused}; delete it and {remedy}."
-                    ) from None
+                    unsafe = f"{place / file} is not safe to open, for it asks for {refused}"
+                    raise VHLError(f"{unsafe}; delete it and {remedy}.") from None
                 decoded[file] = _image_set(pixels, labels, len(self.class_names))
         parts = [decoded[file] for file in form.train]
         train = ImageSet(

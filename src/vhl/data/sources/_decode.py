@@ -12,9 +12,23 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vhl.data.sources._reading import reading
 
-SUFFIXES = frozenset(".jpg .jpeg .jpe .jfif .png .bmp .gif .tif .tiff .webp .ppm .pgm .pbm .pnm .jp2".split())
+SUFFIXES = {
+    ".jpg",
+    ".jpeg",
+    ".jfif",
+    ".png",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".ppm",
+    ".pgm",
+    ".pbm",
+}
 # Named, because some of Pillow's other formats start outside programs.
-_FORMATS = ("JPEG", "MPO", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "JPEG2000")
+_FORMATS = ("JPEG", "MPO", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+_CHUNK = 64  # images a task
 
 
 def decode_all(
@@ -23,13 +37,14 @@ def decode_all(
     """Decode the images called ``names`` in ``place`` (a folder or archive) to uint8 (N, size, size, 3)."""
     images = np.empty((len(names), size, size, 3), np.uint8)
 
-    def fill(index: int) -> None:
-        with reading(place / names[index], remedy):
-            images[index] = _decode(read(names[index]), size)
+    def fill(start: int) -> None:
+        for index in range(start, min(start + _CHUNK, len(names))):
+            with reading(place / names[index], remedy):
+                images[index] = _decode(read(names[index]), size)
 
     with ThreadPoolExecutor() as pool:
         try:
-            for _ in pool.map(fill, range(len(names))):  # in order: the first bad image is the one named
+            for _ in pool.map(fill, range(0, len(names), _CHUNK)):  # in order: it names the first bad image
                 pass
         except BaseException:
             pool.shutdown(cancel_futures=True)

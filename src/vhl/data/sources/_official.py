@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,13 @@ class OfficialFile:
     url: str
     path: str
     sha256: str
+
+    def is_at(self, file: Path) -> bool:
+        """Whether ``file`` is this one, byte for byte."""
+        if not file.is_file():
+            return False
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Fingerprint:
 
 
 def _ordered(images: ImageSet) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(images.images))
+    digest = hashlib.sha256(np.ascontiguousarray(images.images).data)
     digest.update(images.labels.astype("<i8").tobytes())
     return digest.hexdigest()
 

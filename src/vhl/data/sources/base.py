@@ -89,8 +89,8 @@ def set_channels(images: np.ndarray, channels: int | None) -> np.ndarray:
         return images
     if channels == 3:
         return np.repeat(images, 3, axis=-1)
-    luma = images @ np.array([0.299, 0.587, 0.114])
-    return np.rint(luma)[..., None].astype(np.uint8)
+    luma: np.ndarray = images @ np.array([0.299, 0.587, 0.114])
+    return luma.round()[..., None].astype(np.uint8)
 
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:

@@ -44,8 +44,17 @@ class CIFAR10(CifarSource):
     )
     label_bytes: ClassVar[int] = 1
     label_key: ClassVar[str] = "labels"
-    class_names: ClassVar[tuple[str, ...]] = tuple(
-        "airplane automobile bird cat deer dog frog horse ship truck".split()
+    class_names: ClassVar[tuple[str, ...]] = (
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
     )
 
     crop: int | None = Field(4, ge=0, description="random crop after padding by this many pixels; 0 is off")

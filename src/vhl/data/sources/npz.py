@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import ClassVar
+from zipfile import is_zipfile
 
 import numpy as np
 from pydantic import Field
@@ -19,9 +20,9 @@ _KEYS = ("images", "labels", "test_images", "test_labels", "sites", "classes")
 class Npz(Source):
     """Your own images as NumPy arrays, npz:PATH with the arrays images and labels.
 
-    ``images`` 8-bit (N, H, W) or (N, H, W, C) with 1 or 3 channels; ``labels`` whole numbers from 0. Optional:
-    ``test_images`` and ``test_labels``; ``sites``, a number or name for each of ``images``; ``classes``, a name
-    for each label.
+    ``images`` 8-bit (N, H, W) or (N, H, W, C) with 1 or 3 channels; ``labels`` whole numbers from 0.
+    Optional: ``test_images`` and ``test_labels``; ``sites``, a number or name for each of ``images``;
+    ``classes``, a name for each label.
     """
 
     primary: ClassVar[str | None] = "path"
@@ -54,10 +55,11 @@ class Npz(Source):
 
 
 def _load(file: Path) -> dict[str, np.ndarray]:
-    with reading(file, "give the path of an .npz file relative to the current folder"):
+    with reading(file, "check the path, or save it again with np.savez"):
+        with file.open("rb") as stream:
+            if not is_zipfile(stream):
+                raise ValueError("it is no complete .npz archive")
         with np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is no .npz archive")
             return {key: archive[key] for key in _KEYS if key in archive}
 
 
@@ -95,19 +97,13 @@ class _Arrays:
         return column
 
     def class_names(self, train: ImageSet) -> tuple[str, ...]:
-        counts = np.bincount(train.labels)
-        names = self.content.get("classes", np.arange(len(counts)).astype(str))
-        if names.ndim != 1 or names.dtype.kind != "U":
-            raise self.wrong("classes", f"must be one name a label, not {names.dtype} {names.shape}")
-        absent = [
-            label
-            for label in range(max(len(names), len(counts)))
-            if label >= len(counts) or not counts[label]
-        ]
-        if len(counts) > len(names):
-            raise self.wrong("labels", f"hold {len(counts) - 1}, but classes has {len(names)} names only")
-        if absent:
-            raise self.wrong("labels", f"must run from 0 without gaps, but {absent[0]} has no images")
-        if len(names) < 2:
+        present = np.unique(train.labels)
+        gaps = np.flatnonzero(present != np.arange(len(present)))
+        if len(gaps):
+            raise self.wrong("labels", f"must run from 0 without gaps, but no image has label {gaps[0]}")
+        if len(present) < 2:
             raise self.wrong("labels", "hold one class only; at least two are needed")
+        names = self.content.get("classes", present.astype(str))
+        if names.shape != present.shape or names.dtype.kind != "U":
+            raise self.wrong("classes", f"must be {len(present)} names, not {names.dtype} {names.shape}")
         return tuple(str(name) for name in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -58,21 +58,22 @@ class TinyImageNet(Source):
         )
         with reading(place, remedy), _opened(place) as (names, read):
             train = [(name, match[1]) for name in names if (match := _TRAIN.fullmatch(name))]
-            classes = self._first_classes(sorted({number for _, number in train}), place)
-            test = []
+            index = {number: label for label, number in enumerate(self._first_classes(train, place))}
+            test: Labelled = []
             if _ANNOTATIONS in names:
                 with reading(place / _ANNOTATIONS, remedy):
-                    test = _read_annotations(read(_ANNOTATIONS), classes)
+                    test = _read_annotations(read(_ANNOTATIONS), index)
 
             def decode(labelled: Labelled) -> ImageSet:
-                chosen = [(name, number) for name, number in labelled if number in classes]
+                chosen = [pair for pair in labelled if pair[1] in index]
                 images = decode_all(place, [name for name, _ in chosen], read, self.size, remedy)
-                return ImageSet(images, np.searchsorted(classes, [number for _, number in chosen]))
+                return ImageSet(images, np.array([index[number] for _, number in chosen], np.int64))
 
             parts = (decode(train), decode(test)) if test else split(decode(train), _TEST_SHARE, seed)
-        return Dataset(*parts, tuple(classes))
+        return Dataset(*parts, tuple(index))
 
-    def _first_classes(self, found: list[str], place: Path) -> list[str]:
+    def _first_classes(self, train: Labelled, place: Path) -> list[str]:
+        found = sorted({number for _, number in train})
         if len(found) < 2:
             raise ValueError("it holds training images of fewer than two classes")
         if self.classes is not None and self.classes > len(found):
@@ -95,7 +96,7 @@ def _opened(place: Path) -> Iterator[tuple[list[str], Callable[[str], bytes]]]:
             yield names, lambda name: archive.read(f"{_FOLDER}/{name}")
 
 
-def _read_annotations(raw: bytes, classes: list[str]) -> Labelled:
+def _read_annotations(raw: bytes, classes: Container[str]) -> Labelled:
     """Lines of image, WordNet number and a box, divided by tabs."""
     rows = [line.split("\t") for line in raw.decode("ascii").splitlines()]
     if not rows or min(len(row) for row in rows) < 2:

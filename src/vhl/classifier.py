@@ -1,0 +1,98 @@
+"""A trained model to use: it takes images as they are and names their classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from vhl.data.sources.base import set_channels
+from vhl.errors import VHLError
+from vhl.models.base import Model
+from vhl.models.files import read_tensors
+from vhl.registry import build
+from vhl.runs.files import write_tensors
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model was made for, so that its file says all that is needed to use it."""
+
+    model: dict[str, Any]
+    classes: tuple[str, ...]
+    channels: int
+    size: tuple[int, int]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Classifier(nn.Module):
+    """A network with its normalisation and its class names; no virtual outputs."""
+
+    def __init__(self, network: nn.Module, signature: Signature) -> None:
+        super().__init__()
+        self.network = network.eval()
+        self.signature = signature
+        self._mean = torch.tensor(signature.mean)
+        self._std = torch.tensor(signature.std)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.signature.classes
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Logits of 8-bit images (N, H, W, C)."""
+        images = (pixels.float() / 255 - self._mean) / self._std
+        logits: Tensor = self.network(images.permute(0, 3, 1, 2))[1]
+        return logits
+
+    @torch.no_grad()
+    def probabilities(self, files: Sequence[Path]) -> Tensor:
+        """Class probabilities of image files, one row a file."""
+        pixels = torch.from_numpy(np.stack([self.prepare(file) for file in files]))
+        return torch.cat([self(part).softmax(1) for part in torch.split(pixels, 256)])
+
+    def prepare(self, file: Path) -> np.ndarray:
+        """Bring an image file to the size and channels that the network was trained on."""
+        height, width = self.signature.size
+        try:
+            with Image.open(file) as image:
+                colour = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
+        except OSError as error:
+            raise VHLError(f"{file} is no readable image ({error}).") from None
+        return set_channels(np.asarray(colour), self.signature.channels)
+
+
+def save_classifier(file: Path, tensors: dict[str, Tensor], signature: Signature) -> None:
+    """Write a safetensors file that :func:`load_model` reads."""
+    write_tensors(file, tensors, {"vhl": json.dumps(asdict(signature))})
+
+
+def load_model(file: Path | str) -> Classifier:
+    """The classifier in a file that ``vhl export`` wrote."""
+    tensors, metadata = read_tensors(Path(file))
+    if "vhl" not in metadata:
+        raise VHLError(f"{file} does not say what model it holds; `vhl export RUN` writes one that does.")
+    return classifier(tensors, _read_signature(metadata["vhl"]))
+
+
+def classifier(tensors: dict[str, Tensor], signature: Signature) -> Classifier:
+    """A classifier from its tensors and what they were made for."""
+    model = build("models", "model", signature.model)
+    assert isinstance(model, Model)
+    network = model.build(len(signature.classes), signature.channels, signature.size)
+    network.load_state_dict(tensors, strict=False)
+    return Classifier(network, signature)
+
+
+def _read_signature(text: str) -> Signature:
+    fields = json.loads(text)
+    lists = {key: tuple(fields[key]) for key in ("classes", "size", "mean", "std")}
+    return Signature(model=fields["model"], channels=fields["channels"], **lists)

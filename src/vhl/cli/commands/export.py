@@ -1,0 +1,19 @@
+"""`vhl export`: a run's model, to use elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+
+from vhl.classifier import save_classifier
+from vhl.cli.display import console
+from vhl.runs.folder import RunFolder
+from vhl.runs.model import trained_model
+
+
+def main(arguments: argparse.Namespace) -> None:
+    tensors, signature = trained_model(RunFolder(arguments.run), arguments.model)
+    save_classifier(arguments.output, tensors, signature)
+    console.print(f"{arguments.output}: {len(signature.classes)} classes. To use it:", soft_wrap=True)
+    console.print(
+        f"  import vhl\n  model = vhl.load_model({str(arguments.output)!r})", soft_wrap=True, markup=False
+    )

@@ -1,0 +1,37 @@
+"""`vhl predict`: the classes of images."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.table import Table
+
+from vhl.classifier import Classifier, classifier, load_model
+from vhl.cli.display import console, percent
+from vhl.data.sources._decode import SUFFIXES
+from vhl.errors import VHLError
+from vhl.runs.folder import RunFolder
+from vhl.runs.model import trained_model
+
+
+def main(arguments: argparse.Namespace) -> None:
+    model = _model(arguments.run, arguments.model)
+    files = _images(arguments.path)
+    table = Table("image", "class", "probability")
+    for file, row in zip(files, model.probabilities(files), strict=True):
+        table.add_row(str(file), model.classes[int(row.argmax())], percent(float(row.max())))
+    console.print(table)
+
+
+def _model(path: Path, which: str | None) -> Classifier:
+    return load_model(path) if path.is_file() else classifier(*trained_model(RunFolder(path), which))
+
+
+def _images(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not found:
+        raise VHLError(f"{path} is no image and holds none.")
+    return found

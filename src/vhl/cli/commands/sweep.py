@@ -1,0 +1,28 @@
+"""`vhl sweep`: every combination of several values."""
+
+from __future__ import annotations
+
+import argparse
+
+from vhl.cli import settings
+from vhl.cli.commands.run import run, with_seeds
+from vhl.cli.display import comparison_table, console
+from vhl.cli.values import split_values
+from vhl.experiment import Experiment
+from vhl.runs.compare import compare
+from vhl.runs.sweep import grid, name_of
+
+
+def main(arguments: argparse.Namespace) -> None:
+    files, pairs = settings.split(arguments.settings)
+    choices = {key: [settings.parse_value(v) for v in split_values(value)] for key, value in pairs}
+    experiments = []
+    for point in grid(choices):
+        base = Experiment.read(*files, *[settings.nest(key, value) for key, value in point.items()])
+        varied = {key: value for key, value in point.items() if len(choices[key]) > 1}
+        experiments += with_seeds(base.with_(name=name_of(varied) or "only"), arguments.seeds)
+    folders = []
+    for number, experiment in enumerate(experiments, 1):
+        console.print(f"[dim]{number} of {len(experiments)}[/]")
+        folders.append(run(experiment, arguments.runs_dir / arguments.name, True, arguments.data_dir))
+    console.print(comparison_table(compare(folders)))

@@ -1,0 +1,107 @@
+"""What a person sees while an experiment runs, and the tables at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from vhl.engine.record import Record
+from vhl.runs.compare import Comparison, Mean, Row
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+if not console.is_terminal:
+    console.width = 140  # a log file has no edge: keep tables whole
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}%"
+
+
+def follow(records: Iterable[Record], rounds: int, title: str) -> None:
+    """Consume records with a live bar on a terminal, or a plain line a round elsewhere."""
+    if console.is_terminal:
+        _follow_live(records, rounds, title)
+        return
+    for record in records:
+        speed = record.samples / record.seconds
+        console.print(
+            f"round {record.round}/{rounds}  accuracy {percent(record.accuracy)}  {speed:,.0f} images/s",
+            soft_wrap=True,
+        )
+
+
+def _follow_live(records: Iterable[Record], rounds: int, title: str) -> None:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("round {task.completed}/{task.total}  {task.fields[accuracy]}  {task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task(title, total=rounds, accuracy="", speed="")
+        best, images, started = 0.0, 0, time.perf_counter()
+        for record in records:
+            images += record.samples
+            best = max(best, record.accuracy or 0.0)
+            speed = f"{images / (time.perf_counter() - started):,.0f} images/s"
+            accuracy = f"accuracy {percent(record.accuracy)} (best {percent(best)})"
+            progress.update(bar, completed=record.round, accuracy=accuracy, speed=speed)
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
+    table.add_column("", overflow="fold")
+    headings = ("seeds", "best\n%", "last\n10 %", f"rounds to\n{percent(comparison.target)}", "speed-\nup")
+    for heading in (*headings, "images\nto target", "traffic\nto target", "client\ndrift", "compute\na step"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in comparison.rows:
+        table.add_row(row.label, str(row.seeds), *_cells(comparison, row))
+    return table
+
+
+def _cells(comparison: Comparison, row: Row) -> list[str]:
+    speed_up = comparison.speed_up(row)
+    samples, traffic = row.over_seeds("samples"), row.over_seeds("bytes")
+    drift, compute = row.over_seeds("drift"), row.over_seeds("compute")
+    return [
+        _accuracy(row.over_seeds("best")),
+        _accuracy(row.over_seeds("final")),
+        _rounds(row.over_seeds("rounds"), row.seeds),
+        "–" if speed_up is None else f"×{speed_up:.1f}",
+        "–" if samples is None else short(samples.mean, ""),
+        "–" if traffic is None else short(traffic.mean, "B"),
+        "–" if drift is None else f"{drift.mean:.2f}",
+        "–" if compute is None else f"×{compute.mean:.2f}",
+    ]
+
+
+def _accuracy(value: Mean | None) -> str:
+    if value is None:
+        return "–"
+    return f"{100 * value.mean:.1f}" + (f" ± {100 * value.std:.1f}" if value.count > 1 else "")
+
+
+def _rounds(value: Mean | None, seeds: int) -> str:
+    """Mean over the seeds that reached the target, and how many did where not all."""
+    if value is None:
+        return "never"
+    return f"{value.mean:.0f}" + (f" ({value.count} of {seeds})" if value.count < seeds else "")
+
+
+def short(number: float, unit: str) -> str:
+    """Three digits and a prefix.
+
+    >>> short(1234567, "B")
+    '1.23 MB'
+    """
+    for prefix in ("", "k", "M", "G"):
+        if number < 999.5:
+            return f"{number:.3g} {prefix}{unit}".strip()
+        number /= 1000
+    return f"{number:.3g} T{unit}"

@@ -1,0 +1,51 @@
+"""The command `vhl`: parse, call, print."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from vhl.cli.parser import build_parser
+from vhl.errors import VHLError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its module under ``vhl.cli`` is imported only then."""
+    parsed = _parse(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)  # a cluster's polite kill ends as cleanly as Ctrl-C
+    try:
+        command = importlib.import_module(f"vhl.cli.commands.{parsed.command}")
+        return int(command.main(parsed) or 0)
+    except VHLError as error:
+        print(f"vhl: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    except KeyboardInterrupt:
+        print("\nvhl: stopped.", file=sys.stderr)  # noqa: T201
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `vhl ... | head` is no error
+        return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Settings may stand before and after options: `vhl run --resume rounds=200`."""
+    parser = build_parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    if rest and (not hasattr(parsed, "settings") or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        parsed.settings += rest
+    return parsed
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

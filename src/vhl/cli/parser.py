@@ -1,0 +1,140 @@
+"""The command line's grammar. Nothing heavy is imported here: `vhl --help` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from vhl import __version__
+
+_SETTINGS = "settings such as rounds=50, algorithm=fedprox, algorithm.mu=0.1; `vhl help KEY` explains them"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="vhl",
+        description="Federated learning on non-IID data, with and without Virtual Homogeneity Learning.",
+        epilog="Start with: vhl run data=digits objective=vhl rounds=50",
+    )
+    parser.add_argument("--version", action="version", version=f"vhl {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_running(commands)
+    _add_results(commands)
+    _add_data(commands)
+    return parser
+
+
+Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _add_running(commands: Commands) -> None:  # type: ignore[valid-type]
+    init = _command(commands, "init", "write a commented experiment to start from")
+    init.add_argument("file", nargs="?", type=Path, default=Path("experiment.toml"))
+
+    help_ = _command(commands, "help", "explain settings and list what they can be")
+    help_.add_argument("key", nargs="?", help="such as training, algorithm, algorithm.mu or objective=vhl")
+
+    run = _command(commands, "run", "run an experiment")
+    run.add_argument("settings", nargs="*", metavar="EXPERIMENT.toml | KEY=VALUE", help=_SETTINGS)
+    run.add_argument(
+        "--resume", action="store_true", help="continue a run that was cut off, or give it more rounds"
+    )
+    _add_run_options(run)
+
+    sweep = _command(commands, "sweep", "run every combination of several values; start again to continue")
+    sweep.add_argument(
+        "settings",
+        nargs="+",
+        metavar="EXPERIMENT.toml | KEY=A,B,C",
+        help="as for `vhl run`, with several values where wanted",
+    )
+    sweep.add_argument(
+        "--name", default="sweep", help="folder of the sweep under --runs-dir (default: sweep)"
+    )
+    _add_run_options(sweep)
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--seeds", type=_seeds, metavar="0,1,2", help="repeat with these seeds, on the same data"
+    )
+    parser.add_argument(
+        "--runs-dir", type=Path, default=Path("runs"), help="where run folders go (default: runs)"
+    )
+    _add_data_dir(parser)
+
+
+def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
+    compare = _command(commands, "compare", "compare runs: accuracy, rounds and cost to a target, drift")
+    compare.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="run folders; the first is the baseline"
+    )
+    compare.add_argument(
+        "--target", type=float, help="accuracy in percent (default: what the first run reached)"
+    )
+
+    predict = _command(commands, "predict", "name the classes of images with a run's model")
+    predict.add_argument(
+        "run", type=Path, metavar="RUN", help="a run folder, or a file that `vhl export` wrote"
+    )
+    predict.add_argument("path", type=Path, metavar="PATH", help="an image, or a folder of images")
+    predict.add_argument(
+        "--model", metavar="best|last|ROUND", help="which model of the run (default: best, else last)"
+    )
+
+    export = _command(commands, "export", "write a run's model, without its virtual outputs, as safetensors")
+    export.add_argument("run", type=Path, metavar="RUN")
+    export.add_argument("-o", "--output", type=Path, default=Path("model.safetensors"))
+    export.add_argument(
+        "--model", metavar="best|last|ROUND", help="which model of the run (default: best, else last)"
+    )
+
+
+def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
+    data = _command(commands, "data", "get, list and check datasets")
+    actions = data.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in (
+        ("list", "every data source, and whether its files are there"),
+        ("get", "download the official files, checked"),
+        ("check", "say whether the files are readable, and official"),
+    ):
+        action = actions.add_parser(name, help=summary, description=summary)
+        if name != "list":
+            action.add_argument("name", metavar="NAME", help="such as cifar10")
+        _add_data_dir(action)
+
+    partition = _command(commands, "partition", "show how the data are dealt out to clients")
+    partition.add_argument("settings", nargs="*", metavar="EXPERIMENT.toml | KEY=VALUE", help=_SETTINGS)
+    _add_data_dir(partition)
+
+    virtual = _command(commands, "virtual", "make the virtual set and a picture of it")
+    virtual.add_argument("settings", nargs="*", metavar="EXPERIMENT.toml | KEY=VALUE", help=_SETTINGS)
+    virtual.add_argument(
+        "-o", "--output", type=Path, default=Path("virtual.npz"), help="images and labels (.npz)"
+    )
+    virtual.add_argument(
+        "--picture", type=Path, help="picture grid, classes × samples (default: beside the output)"
+    )
+    virtual.add_argument("--samples", type=int, default=10, help="samples a class in the picture")
+    _add_data_dir(virtual)
+
+
+def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:  # type: ignore[valid-type]
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)  # type: ignore[attr-defined]
+    return parser
+
+
+def _add_data_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-dir", type=Path, help="where datasets lie (default: $VHL_DATA, else the user's cache)"
+    )
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        seeds = [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of whole numbers such as 0,1,2") from None
+    if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"{text!r}: seeds are different whole numbers from 0 up")
+    return seeds

@@ -1,0 +1,176 @@
+"""Comparing runs: what each reached, how soon, and at what cost; over seeds where there are several."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vhl.engine.record import Record
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.runs.folder import RunFolder
+
+_LAST_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run reached."""
+
+    best: float
+    """Best test accuracy over the run: the paper's measure; it depends on how often one looks."""
+    final: float
+    """Mean test accuracy over the last 10 % of rounds."""
+    rounds: int | None
+    """First round at or above the target."""
+    samples: int | None
+    """Images trained on until then, natural and virtual."""
+    bytes: int | None
+    """Sent until then, down and up."""
+    drift: float
+    """Client drift, mean over rounds."""
+    compute: float
+    """Multiply-adds of a step relative to plain FedAvg."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Mean and standard deviation over seeds (0 for one); ``count`` of them have a value."""
+
+    mean: float
+    std: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs that differ in their seeds alone."""
+
+    label: str
+    seeds: int
+    results: tuple[Result, ...]
+
+    def over_seeds(self, measure: str) -> Mean | None:
+        """Mean ± std of a measure over the seeds that have it."""
+        values = [getattr(r, measure) for r in self.results if getattr(r, measure) is not None]
+        if not values:
+            return None
+        return Mean(
+            statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values)
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows in the order the runs were named; the first is the baseline."""
+
+    target: float
+    rows: tuple[Row, ...]
+
+    def speed_up(self, row: Row) -> float | None:
+        """Rounds to the target of the first row over this row's."""
+        first, own = self.rows[0].over_seeds("rounds"), row.over_seeds("rounds")
+        return first.mean / own.mean if first and own else None
+
+
+def final_mean(records: Sequence[Record]) -> float:
+    """Mean accuracy of the evaluations in the last 10 % of rounds."""
+    start = records[-1].round * (1 - _LAST_SHARE)
+    evaluated = [r.accuracy for r in records if r.accuracy is not None]
+    return statistics.mean(
+        [r.accuracy for r in records if r.accuracy is not None and r.round > start] or evaluated[-1:]
+    )
+
+
+def own_target(records: Sequence[Record]) -> float:
+    """The largest whole percentage that a run reached: the paper's way to set a target from FedAvg."""
+    return math.floor(100 * max(r.accuracy for r in records if r.accuracy is not None) + 1e-9) / 100
+
+
+def result(records: Sequence[Record], target: float) -> Result:
+    accuracies = [r.accuracy for r in records if r.accuracy is not None]
+    reached = next(
+        (i for i, r in enumerate(records) if r.accuracy is not None and r.accuracy >= target), None
+    )
+    until = None if reached is None else records[: reached + 1]
+    return Result(
+        best=max(accuracies),
+        final=final_mean(records),
+        rounds=None if until is None else until[-1].round,
+        samples=None if until is None else sum(r.samples for r in until),
+        bytes=None if until is None else sum(r.bytes for r in until),
+        drift=statistics.mean(r.drift for r in records),
+        compute=records[-1].compute,
+    )
+
+
+def compare(runs: Sequence[RunFolder], target: float | None = None) -> Comparison:
+    """Compare runs; the target is by default what the first group of runs reached on average."""
+    groups: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        groups.setdefault(_without_seeds(run.experiment()), []).append(run)
+    records = {run.path: _evaluated(run) for run in runs}
+    if target is None:
+        first = next(iter(groups.values()))
+        reached = statistics.mean(max(r.accuracy or 0 for r in records[run.path]) for run in first)
+        target = math.floor(100 * reached + 1e-9) / 100
+    labels = label([members[0].experiment() for members in groups.values()])
+    rows = [
+        Row(name, len(members), tuple(result(records[run.path], target) for run in members))
+        for name, members in zip(labels, groups.values(), strict=True)
+    ]
+    return Comparison(target, tuple(rows))
+
+
+def _evaluated(run: RunFolder) -> list[Record]:
+    records = run.records()
+    if not any(r.accuracy is not None for r in records):
+        raise VHLError(f"{run.path} has no evaluated round yet; `vhl run --resume` continues it.")
+    return records
+
+
+def _without_seeds(experiment: Experiment) -> str:
+    table = experiment.table()
+    seeds = table.pop("seeds")
+    for key in ("name", "device", "checkpoint_every", "features_at", "keep_at"):
+        table.pop(key, None)
+    return json.dumps([table, seeds["data"]], sort_keys=True)
+
+
+def label(experiments: Sequence[Experiment]) -> list[str]:
+    """Short names: algorithm and objective, and every other setting in which the experiments differ."""
+    flat = [_flat(experiment) for experiment in experiments]
+    keys = {key for table in flat for key in table}
+    ignored = {
+        "name",
+        "algorithm.name",
+        "objective.name",
+        "device",
+        "checkpoint_every",
+        "features_at",
+        "keep_at",
+    }
+    ignored |= {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
+    differing = sorted(k for k in keys - ignored if len({json.dumps(t.get(k)) for t in flat if k in t}) > 1)
+    labels = []
+    for table in flat:
+        extra = [f"{key}={table[key]}" for key in differing if key in table]
+        labels.append(" ".join([f"{table['algorithm.name']} + {table['objective.name']}", *extra]))
+    return labels
+
+
+def _flat(experiment: Experiment) -> dict[str, object]:
+    flat: dict[str, object] = {}
+
+    def walk(prefix: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                walk(f"{prefix}{key}.", inner)
+        else:
+            flat[prefix[:-1]] = value
+
+    walk("", experiment.table())
+    return flat

@@ -1,0 +1,201 @@
+"""A run folder: everything that came out of one run, as plain records.
+
+experiment.toml     the experiment, complete
+data.json           classes, image shape, normalisation, partition counts, heterogeneity
+environment.json    versions and hardware
+metrics.jsonl       one record a round
+features/           features and client models at the rounds of ``features_at``
+models/             models of chosen rounds, and the best by validation
+state/              what the next round starts from; ``manifest.json`` says which files count
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from pydantic import ValidationError
+from torch import Tensor
+
+from vhl.algorithms.base import Server, Vectors
+from vhl.engine.record import Record
+from vhl.engine.simulation import State
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.models.files import read_tensors
+from vhl.runs.files import cannot_write, read_json, write_bytes, write_json, write_tensors
+
+_RESUMABLE = {"rounds", "name", "device", "checkpoint_every"}
+"""Settings that may differ when a run is continued: they change no round that was already computed."""
+
+
+class RunFolder:
+    """Reads and writes one run folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._lock: FileLock | None = None
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "experiment.toml").is_file()
+
+    def experiment(self) -> Experiment:
+        if not self.exists:
+            raise VHLError(f"{self.path} is no run folder: it holds no experiment.toml.")
+        return Experiment.read(self.path / "experiment.toml")
+
+    def data(self) -> dict[str, Any]:
+        found: dict[str, Any] = read_json(self.path / "data.json")
+        return found
+
+    def records(self) -> list[Record]:
+        """The rounds so far; a line that a kill cut short is not one."""
+        try:
+            lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+        except FileNotFoundError:
+            return []
+        try:
+            return [Record.model_validate_json(line) for line in lines]
+        except ValidationError as error:
+            raise VHLError(
+                f"{self.path / 'metrics.jsonl'} holds a line that is no record: {error}."
+            ) from None
+
+    def manifest(self) -> dict[str, Any] | None:
+        """What the last checkpoint consists of, or ``None`` before the first."""
+        file = self.path / "state" / "manifest.json"
+        return read_json(file) if file.is_file() else None
+
+    # --- taking possession ---------------------------------------------------------------------------------
+
+    def acquire(self) -> None:
+        """Refuse to share the folder with another process."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / ".lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise VHLError(
+                f"Another process is running in {self.path}; wait for it or choose another name."
+            ) from None
+        except OSError as error:
+            raise cannot_write(self.path, error) from None
+        self._lock = lock
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def begin(self, experiment: Experiment, data: dict[str, Any], environment: dict[str, Any]) -> None:
+        """Describe the run; ``experiment.toml`` comes last, so that what has one is complete."""
+        write_json(self.path / "data.json", data)
+        write_json(self.path / "environment.json", environment)
+        write_bytes(self.path / "experiment.toml", experiment.toml().encode())
+
+    def extend(self, experiment: Experiment) -> None:
+        """Take over the settings that may change when a run is continued."""
+        write_bytes(self.path / "experiment.toml", experiment.toml().encode())
+
+    def check_same(self, experiment: Experiment) -> None:
+        """Refuse to continue a run as something else."""
+        old, new = self.experiment().table(), experiment.table()
+        for key in sorted((old.keys() | new.keys()) - _RESUMABLE):
+            if old.get(key) != new.get(key):
+                raise VHLError(
+                    f"{self.path} was begun with {key} = {old.get(key)}, not {new.get(key)}; choose another name."
+                )
+
+    # --- records -------------------------------------------------------------------------------------------
+
+    def append(self, record: Record) -> None:
+        file = self.path / "metrics.jsonl"
+        try:
+            with file.open("a", encoding="utf-8") as metrics:
+                metrics.write(record.model_dump_json() + "\n")
+                metrics.flush()
+                os.fsync(metrics.fileno())
+        except OSError as error:
+            raise cannot_write(file, error) from None
+
+    def cut_back(self, round_: int) -> None:
+        """Drop records of rounds after ``round_``: they will be computed again."""
+        kept = [record for record in self.records() if record.round <= round_]
+        write_bytes(self.path / "metrics.jsonl", "".join(r.model_dump_json() + "\n" for r in kept).encode())
+
+    def save_features(self, round_: int, tensors: dict[str, Tensor]) -> None:
+        write_tensors(self.path / "features" / f"round-{round_:06d}.safetensors", tensors)
+
+    def save_model(self, name: str, tensors: dict[str, Tensor]) -> None:
+        write_tensors(self.path / "models" / f"{name}.safetensors", tensors)
+
+    # --- state ---------------------------------------------------------------------------------------------
+
+    def save_state(self, state: State, best: dict[str, Any] | None) -> None:
+        """Write state files first, then the manifest that makes them count; then forget the old ones."""
+        old = self.manifest() or {"clients": {}, "participations": {}}
+        server = f"server-{state.round:06d}.safetensors"
+        write_tensors(self.path / "state" / server, _flatten(state.server))
+        clients = {}
+        for client, vectors in state.clients.items():
+            # A client's vectors change only when it takes part: untouched ones keep their file.
+            count = state.participations.get(client, 0)
+            unchanged = old["participations"].get(str(client)) == count and str(client) in old["clients"]
+            file = old["clients"][str(client)] if unchanged else f"client-{client}-{count:06d}.safetensors"
+            if not unchanged:
+                write_tensors(self.path / "state" / file, vectors)
+            clients[str(client)] = file
+        manifest = {
+            "round": state.round,
+            "server": server,
+            "clients": clients,
+            "participations": {str(client): count for client, count in state.participations.items()},
+            "best": best,
+        }
+        write_json(self.path / "state" / "manifest.json", manifest)
+        self._forget({server, "manifest.json", *clients.values()}, best)
+
+    def _forget(self, state_files: set[str], best: dict[str, Any] | None) -> None:
+        for file in (self.path / "state").iterdir():
+            if file.name not in state_files:
+                file.unlink(missing_ok=True)
+        for file in (self.path / "models").glob("best-*"):
+            if best is None or file.name != best["file"]:
+                file.unlink(missing_ok=True)
+
+    def load_state(self, manifest: dict[str, Any]) -> State:
+        folder = self.path / "state"
+        vectors, _ = read_tensors(folder / manifest["server"])
+        server = Server(vectors.pop("parameters"), vectors.pop("buffers"), _without_prefix(vectors))
+        clients = {
+            int(client): read_tensors(folder / file)[0] for client, file in manifest["clients"].items()
+        }
+        counts = {int(client): count for client, count in manifest["participations"].items()}
+        return State(manifest["round"], server, clients, counts)
+
+
+def _flatten(server: Server) -> Vectors:
+    extra = {f"state.{name}": vector for name, vector in server.state.items()}
+    return {"parameters": server.parameters, "buffers": server.buffers, **extra}
+
+
+def _without_prefix(vectors: Vectors) -> Vectors:
+    return {name.removeprefix("state."): vector for name, vector in vectors.items()}
+
+
+def find_runs(paths: Iterable[Path]) -> list[RunFolder]:
+    """The run folders among these paths, and those directly inside a path that is none itself."""
+    found = []
+    for path in paths:
+        inside = [RunFolder(p) for p in sorted(path.iterdir())] if path.is_dir() else []
+        runs = [RunFolder(path)] if RunFolder(path).exists else [run for run in inside if run.exists]
+        if not runs:
+            raise VHLError(f"{path} is no run folder and holds none; `vhl run` makes them under runs/.")
+        found += runs
+    return found

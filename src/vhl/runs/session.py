@@ -1,0 +1,154 @@
+"""Running an experiment in its folder: records, models and checkpoints are saved as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from vhl.algorithms.base import Server, Vectors
+from vhl.engine.problem import Problem
+from vhl.engine.record import Record
+from vhl.engine.simulation import Simulation, State
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.runs.environment import environment
+from vhl.runs.folder import RunFolder
+from vhl.virtual.base import Progress
+
+
+def default_name(experiment: Experiment) -> str:
+    """A run folder's name made from its parts: ``digits-lda-fedavg-vhl-seed0``."""
+    parts = [getattr(experiment, part).name for part in ("data", "partition", "algorithm", "objective")]
+    words = [
+        Path(part.partition(":")[0]).stem if part.endswith(".py") else part.split(":")[-1] for part in parts
+    ]
+    return "-".join([*words, f"seed{experiment.seeds.batches}"])
+
+
+class Session:
+    """One run in its folder; iterate it to run the rounds that are left."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        runs: Path,
+        *,
+        resume: bool = False,
+        data_dir: Path | None = None,
+        on_progress: Progress | None = None,
+        on_note: Callable[[str], None] = lambda note: None,
+    ) -> None:
+        name = experiment.name or default_name(experiment)
+        self.experiment = experiment.with_(name=name)
+        self.folder = RunFolder(runs / name)
+        self._resume, self._data_dir, self._on_progress, self._on_note = (
+            resume,
+            data_dir,
+            on_progress,
+            on_note,
+        )
+        self.problem: Problem | None = None
+        self.best: dict[str, Any] | None = None
+        self._saved_round = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        self.folder.acquire()
+        try:
+            simulation = self._prepare()
+            yield from self._run(simulation)
+        finally:
+            self.folder.release()
+
+    def _prepare(self) -> Simulation:
+        manifest = self._earlier()
+        problem = self.problem = Problem(self.experiment, self._data_dir, self._on_progress)
+        for note in problem.notes():
+            self._on_note(note)
+        if not self.folder.exists:
+            self.folder.begin(self.experiment, _describe_data(problem), environment())
+        else:
+            self.folder.extend(self.experiment)
+        state = None
+        if manifest is not None:
+            state = to_device(self.folder.load_state(manifest), problem)
+            self.best, self._saved_round = manifest["best"], manifest["round"]
+        self.folder.cut_back(self._saved_round)
+        return Simulation(self.experiment, problem=problem, state=state)
+
+    def _earlier(self) -> dict[str, Any] | None:
+        """The checkpoint to continue from, if the folder holds this run already."""
+        if not self.folder.exists:
+            return None
+        if not self._resume:
+            raise VHLError(
+                f"{self.folder.path} exists already; --resume continues it, name=NAME begins another."
+            )
+        self.folder.check_same(self.experiment)
+        return self.folder.manifest()
+
+    def _run(self, simulation: Simulation) -> Iterator[Record]:
+        done = simulation.state
+        try:
+            for record in simulation:
+                self._keep(record, simulation)
+                self.folder.append(record)
+                done = simulation.state
+                if done.round % self.experiment.checkpoint_every == 0 or done.round == self.experiment.rounds:
+                    self._checkpoint(done)
+                yield record
+        except (KeyboardInterrupt, VHLError, GeneratorExit):
+            if done.round > self._saved_round:
+                self._checkpoint(done)
+            raise
+
+    def _keep(self, record: Record, simulation: Simulation) -> None:
+        """Save the model and the features of rounds that were asked for, and the best model so far."""
+        if simulation.snapshot is not None:
+            self.folder.save_features(record.round, simulation.snapshot)
+        if record.round in self.experiment.keep_at:
+            self.folder.save_model(f"round-{record.round:06d}", simulation.named_tensors())
+        accuracy = record.validation_accuracy
+        if accuracy is not None and (self.best is None or accuracy > self.best["validation_accuracy"]):
+            file = f"best-{record.round:06d}"
+            self.folder.save_model(file, simulation.named_tensors())
+            self.best = {
+                "round": record.round,
+                "validation_accuracy": accuracy,
+                "file": f"{file}.safetensors",
+            }
+
+    def _checkpoint(self, state: State) -> None:
+        self.folder.save_state(state, self.best)
+        self._saved_round = state.round
+
+
+def _describe_data(problem: Problem) -> dict[str, Any]:
+    mean, std = problem.statistics
+    return {
+        "classes": list(problem.dataset.classes),
+        "sites": list(problem.dataset.sites),
+        "channels": problem.shape.channels,
+        "size": list(problem.shape.size),
+        "outputs": problem.shape.outputs,
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "virtual_classes": problem.virtual_classes if problem.virtual_images is not None else 0,
+        "test_samples": len(problem.dataset.test),
+        "counts": problem.counts.tolist(),
+        "heterogeneity": problem.heterogeneity,
+    }
+
+
+def to_device(state: State, problem: Problem) -> State:
+    def move(vectors: Vectors) -> Vectors:
+        return {name: vector.to(problem.device) for name, vector in vectors.items()}
+
+    def there(vector: Tensor) -> Tensor:
+        return vector.to(problem.device)
+
+    server = Server(there(state.server.parameters), there(state.server.buffers), move(state.server.state))
+    clients = {client: move(vectors) for client, vectors in state.clients.items()}
+    return State(state.round, server, clients, state.participations)

@@ -1,0 +1,73 @@
+"""Any labelled dataset as virtual data."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field, SerializeAsAny
+
+from vhl.data.images import ImageSet
+from vhl.data.sources.base import Source, data_directory, set_channels
+from vhl.errors import VHLError
+from vhl.registry import part
+from vhl.virtual._pixels import assemble, resize
+from vhl.virtual.base import Generator, Progress
+
+_CHUNK = 500  # images at a time: bounds memory
+
+
+class LabelledDataset(Generator):
+    """The training images of a labelled dataset, its first classes, resized: `dataset:SOURCE`.
+
+    Classes keep the sizes they have, so the virtual labels are balanced only where the dataset's are or
+    ``per_class`` is within every class. The nested source's own augmentation is not used, the generator's is.
+    """
+
+    primary: ClassVar[str | None] = "source"
+
+    source: Annotated[SerializeAsAny[Source], part("sources", "virtual.source")] = Field(
+        description="the dataset: see `vhl list sources`"
+    )
+    per_class: int | None = Field(
+        None, ge=1, description="images a class at most, chosen by the seed; unset is all of them"
+    )
+
+    def count_per_class(self, classes: int) -> int:
+        return self.per_class or sys.maxsize  # a bound: each class has what the dataset has
+
+    def generate(
+        self,
+        classes: int,
+        per_class: int,
+        shape: tuple[int, int, int],
+        seed: int,
+        *,
+        device: torch.device | str = "cpu",
+        data_dir: Path | None = None,
+        progress: Progress | None = None,
+    ) -> ImageSet:
+        dataset = self.source.load(data_directory(data_dir), seed)
+        known = len(dataset.classes)
+        if known < classes:
+            raise VHLError(
+                f"virtual.source = {self.source.name} has {known} classes, fewer than the {classes} virtual "
+                f"classes asked for; choose another source or set virtual.classes = {known}."
+            )
+        chosen = _choose(dataset.train.labels, classes, per_class, np.random.default_rng(seed))
+        originals = dataset.train.images
+
+        def make(part: slice) -> torch.Tensor:
+            pixels = set_channels(originals[chosen[part]], shape[2])
+            return resize(torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2) / 255, *shape[:2])
+
+        return assemble(dataset.train.labels[chosen], shape, make, chunk=_CHUNK, progress=progress)
+
+
+def _choose(labels: np.ndarray, classes: int, per_class: int, rng: np.random.Generator) -> np.ndarray:
+    """Indices of up to ``per_class`` images of each of the first ``classes`` classes, in class order."""
+    order = rng.permutation(len(labels))
+    return np.concatenate([order[labels[order] == label][:per_class] for label in range(classes)])

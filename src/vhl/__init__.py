@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vhl.engine.simulation import Simulation, simulate
     from vhl.errors import VHLError
     from vhl.experiment import Experiment
+    from vhl.virtual.tensors import virtual_images
 
 _HOMES = {
     "Experiment": "vhl.experiment",
@@ -30,9 +31,10 @@ _HOMES = {
     "load_model": "vhl.classifier",
     "simulate": "vhl.engine.simulation",
     "supcon": "vhl.distances.supcon",
+    "virtual_images": "vhl.virtual.tensors",
 }
 
-__all__ = ["Experiment", "Record", "Simulation", "VHLError", "load_model", "simulate", "supcon"]
+__all__ = ["Experiment", "Record", "Simulation", "VHLError", "load_model", "simulate", "supcon", "virtual_images"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,10 +13,11 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from vhl.data.sources._decode import decode_all
 from vhl.data.sources.base import set_channels
 from vhl.errors import VHLError
 from vhl.models.base import Model
-from vhl.models.files import read_tensors
+from vhl.models.files import fill, read_tensors
 from vhl.registry import build
 from vhl.runs.files import write_tensors
 
@@ -36,12 +37,15 @@ class Signature:
 class Classifier(nn.Module):
     """A network with its normalisation and its class names; no virtual outputs."""
 
+    _mean: Tensor
+    _std: Tensor
+
     def __init__(self, network: nn.Module, signature: Signature) -> None:
         super().__init__()
         self.network = network.eval()
         self.signature = signature
-        self._mean = torch.tensor(signature.mean)
-        self._std = torch.tensor(signature.std)
+        self.register_buffer("_mean", torch.tensor(signature.mean), persistent=False)
+        self.register_buffer("_std", torch.tensor(signature.std), persistent=False)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -56,18 +60,23 @@ class Classifier(nn.Module):
     @torch.no_grad()
     def probabilities(self, files: Sequence[Path]) -> Tensor:
         """Class probabilities of image files, one row a file."""
-        pixels = torch.from_numpy(np.stack([self.prepare(file) for file in files]))
+        pixels = torch.from_numpy(self.prepare(files)).to(self._mean.device)
         return torch.cat([self(part).softmax(1) for part in torch.split(pixels, 256)])
 
-    def prepare(self, file: Path) -> np.ndarray:
-        """Bring an image file to the size and channels that the network was trained on."""
+    def prepare(self, files: Sequence[Path]) -> np.ndarray:
+        """Decode image files as for training, to the size and channels that the network was trained on."""
         height, width = self.signature.size
-        try:
-            with Image.open(file) as image:
-                colour = image.convert("RGB").resize((width, height), Image.Resampling.BILINEAR)
-        except OSError as error:
-            raise VHLError(f"{file} is no readable image ({error}).") from None
-        return set_channels(np.asarray(colour), self.signature.channels)
+        images = decode_all(
+            Path(),
+            [str(file) for file in files],
+            lambda name: Path(name).read_bytes(),
+            max(height, width),
+            "give the path of an image",
+        )
+        if height != width:
+            narrow = [Image.fromarray(i).resize((width, height), Image.Resampling.BILINEAR) for i in images]
+            images = np.stack([np.asarray(image) for image in narrow])
+        return set_channels(images, self.signature.channels)
 
 
 def save_classifier(file: Path, tensors: dict[str, Tensor], signature: Signature) -> None:
@@ -78,9 +87,13 @@ def save_classifier(file: Path, tensors: dict[str, Tensor], signature: Signature
 def load_model(file: Path | str) -> Classifier:
     """The classifier in a file that ``vhl export`` wrote."""
     tensors, metadata = read_tensors(Path(file))
-    if "vhl" not in metadata:
-        raise VHLError(f"{file} does not say what model it holds; `vhl export RUN` writes one that does.")
-    return classifier(tensors, _read_signature(metadata["vhl"]))
+    try:
+        signature = _read_signature(metadata.get("vhl", ""))
+    except (ValueError, KeyError, TypeError):
+        raise VHLError(
+            f"{file} does not say what model it holds; `vhl export RUN` writes one that does."
+        ) from None
+    return classifier(tensors, signature)
 
 
 def classifier(tensors: dict[str, Tensor], signature: Signature) -> Classifier:
@@ -88,7 +101,7 @@ def classifier(tensors: dict[str, Tensor], signature: Signature) -> Classifier:
     model = build("models", "model", signature.model)
     assert isinstance(model, Model)
     network = model.build(len(signature.classes), signature.channels, signature.size)
-    network.load_state_dict(tensors, strict=False)
+    fill(network, tensors, f"model = {model.name}")
     return Classifier(network, signature)
 
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from vhl.algorithms.base import Algorithm
+from vhl.component import Component
 from vhl.data.partitions.base import Partition
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
@@ -33,7 +35,7 @@ Profile = Literal["paper", "release"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     release: ClassVar[dict[str, Any]] = {}
 
 
@@ -172,12 +174,16 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """
     merged = _forget_profile(base) if "profile" in over else dict(base)
     for key, value in over.items():
-        merged[key] = _lay(merged.get(key, PARTS.get(key) and {"name": _default(key)}), value, key in PARTS)
+        if key in PARTS:
+            old = _spell_out(PARTS[key], merged.get(key, _default(key)))
+            merged[key] = _lay(old, _spell_out(PARTS[key], value))
+        else:
+            merged[key] = _lay(merged.get(key), value)
     return merged
 
 
-def _lay(old: Any, new: Any, is_part: bool = False) -> Any:
-    if is_part or isinstance(old, Mapping):
+def _lay(old: Any, new: Any) -> Any:
+    if isinstance(old, Mapping) or isinstance(new, Mapping):
         old, new = _as_table(old), _as_table(new)
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return new
@@ -197,36 +203,53 @@ def _as_table(value: Any) -> Any:
     return value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
 
 
+def _spell_out(room: str, value: Any) -> Any:
+    """A component as a table; ``name:VALUE`` is the component ``name`` with an option set."""
+    table = _as_table(value)
+    name = table.get("name") if isinstance(table, Mapping) else None
+    if not isinstance(name, str) or name.partition(":")[0] not in available(room):
+        return table
+    return {"name": name.partition(":")[0], **identify(room, table)[1]}
+
+
 def _named(value: Any) -> str | None:
     table = _as_table(value)
     return table.get("name") if isinstance(table, Mapping) else None
 
 
-def _profiled(settings: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Each part or section that a profile reaches, with the values of profile ``release``."""
-    yield "training", Training.release
+def _profiled(settings: Mapping[str, Any]) -> Iterable[tuple[str, type[_Section] | type[Component]]]:
+    """Each part or section that a profile reaches, with its class."""
+    yield "training", Training
     for key, room in PARTS.items():
         table = _as_table(settings.get(key, _default(key)))
         name = table.get("name", _default(key)) if isinstance(table, Mapping) else None
         if isinstance(name, str):
-            yield key, identify(room, {"name": name})[0].release
+            yield key, identify(room, {"name": name})[0]
 
 
 def _apply_release(settings: dict[str, Any]) -> dict[str, Any]:
     filled = {**Experiment.release, **settings}
-    for key, values in _profiled(settings):
+    for key, cls in _profiled(settings):
         table = _as_table(filled.get(key, {}))
-        if values and isinstance(table, Mapping):
-            filled[key] = {**values, **table}
+        if cls.release and isinstance(table, Mapping):
+            filled[key] = {**cls.release, **table}
     return filled
 
 
 def _forget_profile(settings: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in settings.items() if key not in Experiment.release}
-    for key, values in _profiled(settings):
+    """Leave out what the profile decided; where a value is not the profile's, someone chose it."""
+
+    def chosen(table: Mapping[str, Any], cls: type[_Section] | type[Component]) -> dict[str, Any]:
+        decided = cls.release
+        if settings.get("profile") != "release":
+            decided = {option: cls.model_fields[option].default for option in cls.release}
+        return {option: value for option, value in table.items() if (option, value) not in decided.items()}
+
+    kept = chosen(settings, Experiment)
+    for key, cls in _profiled(settings):
         table = _as_table(kept.get(key))
         if isinstance(table, Mapping):
-            kept[key] = {option: value for option, value in table.items() if option not in values}
+            kept[key] = chosen(table, cls)
     return kept
 
 
@@ -254,12 +277,16 @@ def options(key: str) -> dict[str, dict[str, tuple[str, Any]]]:
     """The options of every component that ``key`` can name: component, option, help text and default."""
     return {
         name: {
-            option: (field.description or "", field.get_default(call_default_factory=True))
+            option: (field.description or "", _default_of(field))
             for option, field in entry.load().model_fields.items()
             if option != "name"
         }
         for name, entry in available(PARTS[key]).items()
     }
+
+
+def _default_of(field: FieldInfo) -> Any:
+    return "must be set" if field.is_required() else field.get_default(call_default_factory=True)
 
 
 def suggest_key(word: str) -> str:

@@ -13,7 +13,7 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -87,7 +87,9 @@ def name_of(cls: type) -> str:
 def find(room: str, name: str) -> Any:
     """The class called ``name``, or what ``FILE.py:CLASS`` or ``package.module:CLASS`` points to."""
     if name in available(room):
-        return available(room)[name].load()
+        loaded = available(room)[name].load()
+        _names.setdefault(loaded, name)  # a package may register a class that it defines elsewhere
+        return loaded
     if ":" in name:
         return _load_own(name)
     singular = room.removesuffix("s")
@@ -123,7 +125,7 @@ def _load_file(file: Path) -> ModuleType:
 def _import(place: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(place)
-    except ImportError:
+    except (ImportError, TypeError, ValueError):  # the last two for ``.module:CLASS`` and ``:CLASS``
         raise VHLError(f"{name!r} names neither a component nor a module that can be imported.") from None
 
 
@@ -133,7 +135,11 @@ def suggest(word: str, options: Iterable[str]) -> str:
     if not options:
         return "; it takes none."
     near = difflib.get_close_matches(word, options, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else f"; choose from {', '.join(sorted(options))}."
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    if len(options) > 20:
+        return "; `vhl help` lists them."
+    return f"; choose from {', '.join(sorted(options))}."
 
 
 def build(room: str, where: str, given: Any, default: str | None = None) -> Component:
@@ -161,13 +167,15 @@ def identify(room: str, table: Mapping[str, Any]) -> tuple[type[Component], dict
         if cls.primary is None:
             raise VHLError(f"{head} takes no value after a colon; write {head} alone instead of {name!r}.")
         return cls, {cls.primary: value, **options}
-    cls = find(room, name)
-    if not (isinstance(cls, type) and issubclass(cls, Component)):
+    cls, singular = find(room, name), room.removesuffix("s")
+    is_component = isinstance(cls, type) and issubclass(cls, Component)
+    base = getattr(importlib.import_module(f"{ROOMS[room]}.base"), singular.capitalize())
+    if room == "models" and callable(cls) and not is_component:
         from vhl.models.base import factory_model
 
-        if room != "models" or not callable(cls):
-            raise VHLError(f"{name} is no {room.removesuffix('s')}; subclass the one in {ROOMS[room]}.base.")
         cls = factory_model(name, cls)
+    elif not (is_component and issubclass(cls, base)):
+        raise VHLError(f"{name} is no {singular}; subclass {base.__module__}.{base.__name__}.")
     return cls, options
 
 
@@ -179,12 +187,23 @@ def part(room: str, where: str, default: str | None = None) -> BeforeValidator:
 def explain(error: ValidationError, where: str, cls: type[BaseModel]) -> VHLError:
     """Turn pydantic's first complaint into one sentence with the dotted key and the nearest valid name."""
     first = error.errors()[0]
-    key = ".".join(str(step) for step in (*([where] if where else []), *first["loc"]))
+    steps = [str(step) for step in first["loc"] if step not in ("int", "float")]  # branches of a union
+    key = ".".join([where, *steps] if where else steps)
+    if first["type"] == "missing":
+        description = _holder(cls, steps).model_fields[steps[-1]].description
+        return VHLError(f"{key} must be set{f': {description}' if description else ''}.")
     if first["type"] == "extra_forbidden":
-        fields = [f for f in cls.model_fields if f != "name"]
-        place = f"{where} = {name_of(cls)}" if issubclass(cls, Component) else (where or "an experiment")
-        return VHLError(f"{place} has no option {first['loc'][-1]!r}{suggest(str(first['loc'][-1]), fields)}")
+        holder, place = _holder(cls, steps), key.rpartition(".")[0]
+        place = f"{place} = {name_of(holder)}" if issubclass(holder, Component) else place
+        fields = [field for field in holder.model_fields if field != "name"]
+        return VHLError(f"{place} has no option {steps[-1]!r}{suggest(steps[-1], fields)}")
     message = first["msg"].removeprefix("Value error, ")
-    if not key:
-        return VHLError(message)
-    return VHLError(f"{key} = {first['input']!r}: {message[0].lower()}{message[1:].rstrip('.')}.")
+    given = repr(first["input"]) if steps else name_of(cls)  # no steps: a rule about several options
+    return VHLError(f"{key} = {given}: {message[0].lower()}{message[1:].rstrip('.')}.")
+
+
+def _holder(cls: Any, steps: Sequence[str]) -> type[BaseModel]:
+    """The table, ``cls`` or one inside it, that an option belongs to."""
+    for step in steps[:-1]:
+        cls = cls.model_fields[step].annotation
+    return cls  # type: ignore[no-any-return]

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
+from typing import NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vhl.engine.record import Record
 from vhl.runs.compare import Comparison, Mean, Row
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """Rich would exit with an error; `vhl ... | head` is none."""
+        raise BrokenPipeError
+
+
+console = _Console(highlight=False)
+errors = _Console(stderr=True, highlight=False)
 if not console.is_terminal:
     console.width = 140  # a log file has no edge: keep tables whole
 
@@ -37,31 +45,36 @@ def follow(records: Iterable[Record], rounds: int, title: str) -> None:
 
 
 def _follow_live(records: Iterable[Record], rounds: int, title: str) -> None:
+    console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
     columns = (
-        TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("round {task.completed}/{task.total}  {task.fields[accuracy]}  {task.fields[speed]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(title, total=rounds, accuracy="", speed="")
-        best, images, started = 0.0, 0, time.perf_counter()
+        bar = progress.add_task("", total=rounds, accuracy="", speed="")
+        best, images, seconds = 0.0, 0, 0.0
         for record in records:
-            images += record.samples
+            images, seconds = (
+                images + record.samples,
+                seconds + record.seconds,
+            )  # starting up counts for nothing
             best = max(best, record.accuracy or 0.0)
-            speed = f"{images / (time.perf_counter() - started):,.0f} images/s"
+            speed = f"{images / seconds:,.0f} images/s"
             accuracy = f"accuracy {percent(record.accuracy)} (best {percent(best)})"
             progress.update(bar, completed=record.round, accuracy=accuracy, speed=speed)
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True)
-    table.add_column("", overflow="fold")
-    headings = ("seeds", "best\n%", "last\n10 %", f"rounds to\n{percent(comparison.target)}", "speed-\nup")
-    for heading in (*headings, "images\nto target", "traffic\nto target", "client\ndrift", "compute\na step"):
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    # On a narrow terminal these fold, so that no column is lost.
+    for heading in ("", "best\n%", "last\n10 %", f"rounds\nto {percent(comparison.target)}"):
+        table.add_column(heading, justify="right" if heading else "left", overflow="fold")
+    for heading in ("speed-\nup", "images\nto it", "traffic\nto it", "client\ndrift", "compute\na step"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("seeds", justify="right", no_wrap=True)
     for row in comparison.rows:
-        table.add_row(row.label, str(row.seeds), *_cells(comparison, row))
+        table.add_row(escape(row.label), *_cells(comparison, row), str(row.seeds))
     return table
 
 

@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except VHLError as error:
         print(f"vhl: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    except KeyboardInterrupt:
-        print("\nvhl: stopped.", file=sys.stderr)  # noqa: T201
+    except KeyboardInterrupt as stop:
+        print(f"\nvhl: stopped. {stop}".rstrip(), file=sys.stderr)  # noqa: T201
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `vhl ... | head` is no error

@@ -115,7 +115,7 @@ def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
     virtual.add_argument(
         "--picture", type=Path, help="picture grid, classes × samples (default: beside the output)"
     )
-    virtual.add_argument("--samples", type=int, default=10, help="samples a class in the picture")
+    virtual.add_argument("--samples", type=_count, default=10, help="samples a class in the picture")
     _add_data_dir(virtual)
 
 
@@ -128,6 +128,12 @@ def _add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", type=Path, help="where datasets lie (default: $VHL_DATA, else the user's cache)"
     )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
+    return int(text)
 
 
 def _seeds(text: str) -> list[int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.runs.folder import RunFolder
 
 
 def parse_value(text: str) -> Any:
@@ -16,12 +18,15 @@ def parse_value(text: str) -> Any:
 
     >>> [parse_value(text) for text in ("3", "0.5", "true", "[1, 2]", "fedprox", "folder:my images")]
     [3, 0.5, True, [1, 2], 'fedprox', 'folder:my images']
+    >>> parse_value("2022-07-17")  # no setting is a date, but a name may look like one
+    '2022-07-17'
     """
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
-    return parsed["value"] if len(parsed) == 1 else text
+    is_setting = len(parsed) == 1 and not isinstance(parsed["value"], (date, time))
+    return parsed["value"] if is_setting else text
 
 
 def nest(key: str, value: Any) -> dict[str, Any]:
@@ -34,15 +39,19 @@ def nest(key: str, value: Any) -> dict[str, Any]:
     return {head: nest(rest, value) if rest else value}
 
 
-def split(arguments: Sequence[str]) -> tuple[list[Path], list[tuple[str, str]]]:
+Layer = Path | Mapping[str, Any]
+
+
+def split(arguments: Sequence[str]) -> tuple[list[Layer], list[tuple[str, str]]]:
     """Files first, then KEY=VALUE pairs."""
-    files, pairs = [], []
+    files: list[Layer] = []
+    pairs = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
         if equals and not Path(argument).exists():
             pairs.append((key.strip(), value.strip()))
         elif argument.endswith(".toml") or Path(argument).exists():
-            files.append(_experiment_file(Path(argument)))
+            files += _layers(Path(argument))
         else:
             raise VHLError(
                 f"{argument!r} is neither a file nor KEY=VALUE; try rounds=50, or `vhl help` for the keys."
@@ -50,8 +59,20 @@ def split(arguments: Sequence[str]) -> tuple[list[Path], list[tuple[str, str]]]:
     return files, pairs
 
 
-def _experiment_file(path: Path) -> Path:
-    return path / "experiment.toml" if path.is_dir() else path
+def _layers(path: Path) -> list[Layer]:
+    """A file's settings, or a run folder's: its name is what the folder is called now."""
+    return [path / "experiment.toml", {"name": _named(path).name}] if path.is_dir() else [path]
+
+
+def _named(path: Path) -> Path:
+    """The path with the folder's own name at its end, where it was given as ``.`` or ``..``."""
+    return path.resolve() if path.name in ("", "..") else path
+
+
+def run_folder(arguments: Sequence[str]) -> Path | None:
+    """The last run folder among the arguments."""
+    folders = [_named(Path(argument)) for argument in arguments if RunFolder(argument).exists]
+    return folders[-1] if folders else None
 
 
 def read(arguments: Sequence[str]) -> Experiment:

@@ -62,6 +62,7 @@ def _fetch(file: OfficialFile, target: Path, console: Console, timeout: float) -
                 headers={"Accept-Encoding": "identity"},  # the archive itself, not what a proxy unpacked
             ),
         )
+    target.chmod(0o644)  # the temporary file was for its owner's eyes only; a data directory may be shared
 
 
 @contextmanager

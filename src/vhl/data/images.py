@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from vhl.component import Component
+from vhl.errors import VHLError
+
+_CHUNK = 1_000  # images whose pixels are counted at a time: bounds memory
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,13 @@ class ImageStream(Component):
         None, description="channel deviations to divide by, in [0, 1]; unset is measured likewise"
     )
 
+    @field_validator("std")
+    @classmethod
+    def _divides(cls, std: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if std is not None and any(value <= 0 for value in std):
+            raise ValueError("deviations to divide by must be above 0")
+        return std
+
     def padding(self, size: int) -> int:
         """Pixels to pad before a random crop of images of this size."""
         return size // 8 if self.crop is None else self.crop
@@ -69,11 +79,35 @@ class ImageStream(Component):
     def statistics(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Channel means and deviations to normalise with: the ones set, or those of ``images``."""
         channels = images.shape[-1]
-        if self.mean is not None and self.std is not None:
-            mean, std = np.asarray(self.mean), np.asarray(self.std)
-        else:
-            scaled = images.reshape(-1, channels)
-            mean = scaled.mean(0) / 255 if self.mean is None else np.asarray(self.mean)
-            std = scaled.std(0) / 255 if self.std is None else np.asarray(self.std)
-        std = np.maximum(std, 1e-6)  # a constant channel must not divide by zero
-        return np.broadcast_to(mean, channels).copy(), np.broadcast_to(std, channels).copy()
+        mean, std = self._spread("mean", self.mean, channels), self._spread("std", self.std, channels)
+        if mean is None or std is None:
+            measured_mean, measured_std = _measure(images)
+            mean = measured_mean if mean is None else mean
+            # a constant channel must not divide by zero
+            std = np.maximum(measured_std, 1e-6) if std is None else std
+        return mean, std
+
+    def _spread(self, key: str, values: tuple[float, ...] | None, channels: int) -> np.ndarray | None:
+        """One value for each channel, where values are set: as many, or one for all."""
+        if values is None:
+            return None
+        if len(values) not in (1, channels):
+            raise VHLError(
+                f"{key} of {self.name} has {len(values)} values, but the images have {channels} channels; "
+                f"give one value, or one for each channel."
+            )
+        return np.broadcast_to(np.array(values, float), channels).copy()
+
+
+def _measure(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Channel means and deviations, in [0, 1], from how often each of the 256 values occurs.
+
+    NumPy's own would make a copy of all pixels in eight times their size.
+    """
+    counts = np.zeros((images.shape[-1], 256))
+    for start in range(0, len(images), _CHUNK):
+        for channel, own in enumerate(counts):
+            own += np.bincount(images[start : start + _CHUNK, ..., channel].ravel(), minlength=256)
+    shares, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
+    mean = shares @ values
+    return mean, np.sqrt((shares * (values - mean[:, None]) ** 2).sum(1))

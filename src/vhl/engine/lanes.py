@@ -71,7 +71,13 @@ class Lane:
         self.rate = torch.zeros((), device=task.device)
 
     def train(self, job: Job, server: Server) -> Outcome:
-        """Train one client from the server's model."""
+        """Train one client from the server's model; chance inside the network, as dropout, is its own too."""
+        rng = client_rng(self.task.seed, job.round, job.client).spawn(1)[0]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))
+            return self._train(job, server)
+
+    def _train(self, job: Job, server: Server) -> Outcome:
         model, work = self.model, self._work(job)
         client = Client(server.parameters, server.state, job.state)
         model.load(server.parameters, server.buffers)

@@ -27,9 +27,14 @@ def choose_device(wanted: str) -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError:
-        raise VHLError(f"device = {wanted!r} is no device; choose auto, cpu or cuda.") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise VHLError("device = 'cuda', but PyTorch sees no GPU; choose device=cpu or install a CUDA build.")
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise VHLError(f"device = {wanted!r} cannot be trained on; choose auto, cpu or cuda.")
+    gpus = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise VHLError(
+            f"device = {wanted!r}, but PyTorch sees {gpus} GPUs; choose device=cpu or install a CUDA build."
+        )
     return device
 
 

@@ -186,7 +186,7 @@ class Simulation:
         layout, width = self.model.layout, self.model.parameters.element_size()
         model = layout.parameter_count + layout.buffer_count
         down = len(jobs) * (model + len(self.state.server.state) * layout.parameter_count)
-        up = len(jobs) * model + sum(len(update.message) for update in updates) * layout.parameter_count
+        up = len(jobs) * (model + len(updates[0].message) * layout.parameter_count)
         return width * (down + up)
 
 

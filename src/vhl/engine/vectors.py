@@ -32,9 +32,12 @@ class Layout:
     """Where each named tensor of a module lies in its two vectors."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.parameters = _segments(dict(module.named_parameters()))
-        floating = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
-        self.buffers = _segments(floating)
+        parameters, saved = dict(module.named_parameters()), module.state_dict()
+        self.parameters = _segments({name: p for name, p in parameters.items() if p.requires_grad})
+        # A frozen parameter is a buffer here: neither weight decay nor an algorithm may move it.
+        frozen = {name: p for name, p in parameters.items() if not p.requires_grad}
+        floating = {name: b for name, b in module.named_buffers() if b.is_floating_point() and name in saved}
+        self.buffers = _segments({**frozen, **floating})
 
     @property
     def parameter_count(self) -> int:
@@ -45,7 +48,7 @@ class Layout:
         return sum(segment.shape.numel() for segment in self.buffers)
 
     def pack(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Two vectors from named tensors (in the type and on the device of the first)."""
+        """Two vectors from named tensors (in the type and on the device of the first floating-point one)."""
         return _pack(self.parameters, tensors), _pack(self.buffers, tensors)
 
     def unpack(self, parameters: Tensor, buffers: Tensor) -> dict[str, Tensor]:
@@ -63,7 +66,7 @@ def _segments(tensors: Mapping[str, Tensor]) -> list[Segment]:
 
 
 def _pack(segments: list[Segment], tensors: Mapping[str, Tensor]) -> Tensor:
-    like = next(iter(tensors.values()))
+    like = next(tensor for tensor in tensors.values() if tensor.is_floating_point())
     last = segments[-1] if segments else None
     length = last.offset + -(-last.shape.numel() // _ALIGNMENT) * _ALIGNMENT if last else 0
     vector = like.new_zeros(length)
@@ -78,16 +81,15 @@ class FlatModel:
     def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
         self.module = module.to(device=device, dtype=dtype)
         self.layout = Layout(self.module)
-        tensors = {name: t.detach() for name, t in self.module.state_dict(keep_vars=True).items()}
-        self.parameters, self.buffers = self.layout.pack({**tensors})
+        self.parameters, self.buffers = self.layout.pack(self.module.state_dict())
         self.gradient = torch.zeros_like(self.parameters)
-        self._leaves = list(self.module.parameters())
         self._gradients = [segment.view(self.gradient) for segment in self.layout.parameters]
-        for leaf, segment in zip(self._leaves, self.layout.parameters, strict=True):
-            leaf.data = segment.view(self.parameters)
-        buffers = dict(self.module.named_buffers())
+        named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        self._leaves = [named[segment.name] for segment in self.layout.parameters]
+        for segment in self.layout.parameters:
+            named[segment.name].data = segment.view(self.parameters)
         for segment in self.layout.buffers:
-            buffers[segment.name].data = segment.view(self.buffers)
+            named[segment.name].data = segment.view(self.buffers)
 
     def load(self, parameters: Tensor, buffers: Tensor) -> None:
         self.parameters.copy_(parameters)

@@ -32,8 +32,11 @@ class BatchNorm(nn.Module):
 
 
 def normalization(norm: Norm, channels: int) -> nn.Module:
-    """Batch norm, or group norm with 16 channels a group (Wu and He, 2018)."""
-    return BatchNorm(channels) if norm == "batch" else nn.GroupNorm(max(1, channels // 16), channels)
+    """Batch norm, or group norm with 16 channels a group (Wu and He, 2018), or more where 16 do not fit."""
+    if norm == "batch":
+        return BatchNorm(channels)
+    groups = next(count for count in range(max(1, channels // 16), 0, -1) if channels % count == 0)
+    return nn.GroupNorm(groups, channels)
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from vhl.component import Component
 from vhl.registry import _names
@@ -45,8 +46,21 @@ def factory_model(name: str, factory: Callable[..., nn.Module]) -> type[Model]:
     class FactoryModel(Model):
         model_config = ConfigDict(extra="allow", frozen=True)
 
+        @model_validator(mode="after")
+        def _factory_takes_the_options(self) -> FactoryModel:
+            try:
+                inspect.signature(factory).bind(**self._arguments(1, 1, (1, 1)))
+            except TypeError as error:
+                raise ValueError(
+                    f"{error}; it is called with classes, channels, size and the options"
+                ) from None
+            return self
+
+        def _arguments(self, classes: int, channels: int, size: tuple[int, int]) -> dict[str, Any]:
+            return {**(self.model_extra or {}), "classes": classes, "channels": channels, "size": size}
+
         def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
-            return factory(classes=classes, channels=channels, size=size, **(self.model_extra or {}))
+            return factory(**self._arguments(classes, channels, size))
 
     _names[FactoryModel] = name
     return FactoryModel

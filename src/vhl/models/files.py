@@ -34,16 +34,24 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def load_start(module: nn.Module, file: Path, head: tuple[str, ...]) -> None:
     """Start from saved tensors; a classifier of another width stays as freshly initialised."""
-    saved, _ = read_tensors(file)
+    fill(module, read_tensors(file)[0], f"model.start = {str(file)!r}", head)
+
+
+def fill(module: nn.Module, saved: Mapping[str, Tensor], where: str, head: tuple[str, ...] = ()) -> None:
+    """Copy saved tensors into a network; all must fit, but those of ``head``, which then stay as they are.
+
+    Only floating-point tensors count: a model is what can be averaged, not PyTorch's batch counters.
+    """
     own = module.state_dict()
-    for name, tensor in own.items():
-        if name in saved and saved[name].shape == tensor.shape:
-            tensor.copy_(saved[name])
-        elif name not in head:
-            found = tuple(saved[name].shape) if name in saved else "no such tensor"
+    for name in [*own, *(saved.keys() - own.keys())]:
+        ours, theirs = own.get(name), saved.get(name)
+        if ours is not None and theirs is not None and ours.shape == theirs.shape:
+            ours.copy_(theirs)
+        elif name not in head and any(t is not None and t.is_floating_point() for t in (ours, theirs)):
+            shapes = ["absent" if t is None else tuple(t.shape) for t in (ours, theirs)]
             raise VHLError(
-                f"model.start = {str(file)!r} does not fit: the network has {name} {tuple(tensor.shape)}, "
-                f"the file {found}; choose the model that the file was made with."
+                f"{where} does not fit: {name} is {shapes[0]} in the network and {shapes[1]} in the file; "
+                "choose the model that the file was made with."
             )
 
 

@@ -39,7 +39,7 @@ class Batch:
 class Pretraining(BaseModel):
     """Supervised training on the virtual set alone, before the first round."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     epochs: int = Field(5, ge=1, description="passes over the virtual set")
     lr: float = Field(0.01, gt=0, description="learning rate")

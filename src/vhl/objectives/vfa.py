@@ -51,6 +51,6 @@ class VFA(Plain):
         means, noise = batch.shared["means"], batch.draws["noise"]
         drawn = (means[:, None] + self.deviation * noise).flatten(0, 1)
         drawn_labels = torch.arange(batch.classes, device=drawn.device).repeat_interleave(noise.shape[1])
-        natural = batch.features[self.tap][: len(batch.labels)]
+        natural = batch.features[self.tap][: len(batch.labels)].flatten(1)
         distance = self.distance(natural, batch.labels, batch.weights, drawn, drawn_labels)
         return {**super().loss(batch), "calibration": self.calibration * distance}

@@ -43,14 +43,14 @@ class VHL(Naive):
     def _virtual_calibration_is_supcon(self) -> VHL:
         if self.virtual_calibration and not isinstance(self.distance, SupCon):
             raise ValueError(
-                "virtual_calibration is SupCon among virtual features: it needs distance = supcon"
+                "virtual_calibration is SupCon among virtual features: set it to 0 with another distance"
             )
         return self
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.virtual_labels is not None
         terms = super().loss(batch)
-        features = batch.features[self.tap]
+        features = batch.features[self.tap].flatten(1)
         natural, virtual = features[: len(batch.labels)], features[len(batch.labels) :]
         if self.calibration:
             target = virtual.detach() if self.detach else virtual

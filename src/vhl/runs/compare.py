@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from vhl.engine.record import Record
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 
 _LAST_SHARE = 0.1
@@ -85,9 +86,13 @@ def final_mean(records: Sequence[Record]) -> float:
     )
 
 
-def own_target(records: Sequence[Record]) -> float:
-    """The largest whole percentage that a run reached: the paper's way to set a target from FedAvg."""
-    return math.floor(100 * max(r.accuracy for r in records if r.accuracy is not None) + 1e-9) / 100
+def own_target(reached: float) -> float:
+    """The largest whole percentage up to ``reached``: the paper's way to set a target from FedAvg.
+
+    >>> own_target(0.8049)
+    0.8
+    """
+    return math.floor(100 * reached + 1e-9) / 100
 
 
 def result(records: Sequence[Record], target: float) -> Result:
@@ -116,7 +121,7 @@ def compare(runs: Sequence[RunFolder], target: float | None = None) -> Compariso
     if target is None:
         first = next(iter(groups.values()))
         reached = statistics.mean(max(r.accuracy or 0 for r in records[run.path]) for run in first)
-        target = math.floor(100 * reached + 1e-9) / 100
+        target = own_target(reached)
     labels = label([members[0].experiment() for members in groups.values()])
     rows = [
         Row(name, len(members), tuple(result(records[run.path], target) for run in members))
@@ -142,7 +147,7 @@ def _without_seeds(experiment: Experiment) -> str:
 
 def label(experiments: Sequence[Experiment]) -> list[str]:
     """Short names: algorithm and objective, and every other setting in which the experiments differ."""
-    flat = [_flat(experiment) for experiment in experiments]
+    flat = [dotted(experiment) for experiment in experiments]
     keys = {key for table in flat for key in table}
     ignored = {
         "name",
@@ -157,20 +162,8 @@ def label(experiments: Sequence[Experiment]) -> list[str]:
     differing = sorted(k for k in keys - ignored if len({json.dumps(t.get(k)) for t in flat if k in t}) > 1)
     labels = []
     for table in flat:
-        extra = [f"{key}={table[key]}" for key in differing if key in table]
+        extra = [
+            f"{key}={'unset' if table[key] is None else table[key]}" for key in differing if key in table
+        ]
         labels.append(" ".join([f"{table['algorithm.name']} + {table['objective.name']}", *extra]))
     return labels
-
-
-def _flat(experiment: Experiment) -> dict[str, object]:
-    flat: dict[str, object] = {}
-
-    def walk(prefix: str, value: object) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                walk(f"{prefix}{key}.", inner)
-        else:
-            flat[prefix[:-1]] = value
-
-    walk("", experiment.table())
-    return flat

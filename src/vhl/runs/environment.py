@@ -13,7 +13,7 @@ import torch
 
 
 def environment() -> dict[str, Any]:
-    packages = ("vhl", "torch", "numpy", "scipy", "scikit-learn", "pydantic", "safetensors")
+    packages = ("vhl", "torch", "numpy", "scikit-learn", "pydantic", "safetensors")
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),

@@ -26,15 +26,17 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         neighbour.replace(path)
     except OSError as error:
+        raise cannot_write(path, error) from None
+    finally:
         with contextlib.suppress(OSError):
             neighbour.unlink(missing_ok=True)
-        raise cannot_write(path, error) from None
 
 
 def cannot_write(path: Path, error: OSError) -> VHLError:
     reason = error.strerror or str(error)
     return VHLError(
-        f"{path} cannot be written ({reason}); what was saved before is intact: make room, then --resume."
+        f"{path} cannot be written ({reason}); what was saved before is intact: make room or choose another "
+        "place, then try again (a run with --resume)."
     )
 
 

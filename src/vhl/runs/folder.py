@@ -11,6 +11,8 @@ state/              what the next round starts from; ``manifest.json`` says whic
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +28,7 @@ from vhl.engine.simulation import State
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.files import read_tensors
+from vhl.runs.dotted import dotted
 from vhl.runs.files import cannot_write, read_json, write_bytes, write_json, write_tensors
 
 _RESUMABLE = {"rounds", "name", "device", "checkpoint_every"}
@@ -48,7 +51,11 @@ class RunFolder:
     def experiment(self) -> Experiment:
         if not self.exists:
             raise VHLError(f"{self.path} is no run folder: it holds no experiment.toml.")
-        return Experiment.read(self.path / "experiment.toml")
+        file = self.path / "experiment.toml"
+        try:
+            return Experiment.read(file)
+        except VHLError as error:
+            raise VHLError(f"{file} does not describe a run: {error}") from None
 
     def data(self) -> dict[str, Any]:
         found: dict[str, Any] = read_json(self.path / "data.json")
@@ -56,16 +63,20 @@ class RunFolder:
 
     def records(self) -> list[Record]:
         """The rounds so far; a line that a kill cut short is not one."""
+        file = self.path / "metrics.jsonl"
         try:
-            lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+            lines = file.read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
             return []
-        try:
-            return [Record.model_validate_json(line) for line in lines]
-        except ValidationError as error:
-            raise VHLError(
-                f"{self.path / 'metrics.jsonl'} holds a line that is no record: {error}."
-            ) from None
+        except OSError as error:
+            raise VHLError(f"{file} cannot be read ({error.strerror}).") from None
+        records = []
+        for number, line in enumerate(lines, 1):
+            try:
+                records.append(Record.model_validate_json(line))
+            except ValidationError:
+                raise VHLError(f"{file} is damaged: line {number} is no record of a round.") from None
+        return records
 
     def manifest(self) -> dict[str, Any] | None:
         """What the last checkpoint consists of, or ``None`` before the first."""
@@ -90,6 +101,10 @@ class RunFolder:
 
     def release(self) -> None:
         if self._lock is not None:
+            if not self.exists:  # nothing was begun: leave nothing behind
+                with contextlib.suppress(OSError):
+                    (self.path / ".lock").unlink()
+                    self.path.rmdir()
             self._lock.release()
             self._lock = None
 
@@ -105,12 +120,20 @@ class RunFolder:
 
     def check_same(self, experiment: Experiment) -> None:
         """Refuse to continue a run as something else."""
-        old, new = self.experiment().table(), experiment.table()
-        for key in sorted((old.keys() | new.keys()) - _RESUMABLE):
+        old, new = dotted(self.experiment()), dotted(experiment)
+        # Names first: another algorithm has other options, and those are not what the user changed.
+        for key in sorted((old.keys() | new.keys()) - _RESUMABLE, key=lambda k: (not k.endswith(".name"), k)):
             if old.get(key) != new.get(key):
                 raise VHLError(
-                    f"{self.path} was begun with {key} = {old.get(key)}, not {new.get(key)}; choose another name."
+                    f"{self.path} was begun with {key} = {_shown(old, key)}, not {_shown(new, key)}; "
+                    "choose another name."
                 )
+        done = (self.manifest() or {"round": 0})["round"]
+        if experiment.rounds < done:
+            raise VHLError(
+                f"{self.path} has done {done} rounds, more than rounds = {experiment.rounds}; "
+                "choose another name."
+            )
 
     # --- records -------------------------------------------------------------------------------------------
 
@@ -118,7 +141,7 @@ class RunFolder:
         file = self.path / "metrics.jsonl"
         try:
             with file.open("a", encoding="utf-8") as metrics:
-                metrics.write(record.model_dump_json() + "\n")
+                metrics.write(_line(record))
                 metrics.flush()
                 os.fsync(metrics.fileno())
         except OSError as error:
@@ -127,7 +150,7 @@ class RunFolder:
     def cut_back(self, round_: int) -> None:
         """Drop records of rounds after ``round_``: they will be computed again."""
         kept = [record for record in self.records() if record.round <= round_]
-        write_bytes(self.path / "metrics.jsonl", "".join(r.model_dump_json() + "\n" for r in kept).encode())
+        write_bytes(self.path / "metrics.jsonl", "".join(map(_line, kept)).encode())
 
     def save_features(self, round_: int, tensors: dict[str, Tensor]) -> None:
         write_tensors(self.path / "features" / f"round-{round_:06d}.safetensors", tensors)
@@ -180,6 +203,16 @@ class RunFolder:
         return State(manifest["round"], server, clients, counts)
 
 
+def _line(record: Record) -> str:
+    """Unlike pydantic's JSON this keeps infinities: a diverging run must stay readable."""
+    return json.dumps(record.model_dump(), separators=(",", ":")) + "\n"
+
+
+def _shown(settings: dict[str, Any], key: str) -> str:
+    value = settings.get(key)
+    return "unset" if value is None else str(value)
+
+
 def _flatten(server: Server) -> Vectors:
     extra = {f"state.{name}": vector for name, vector in server.state.items()}
     return {"parameters": server.parameters, "buffers": server.buffers, **extra}
@@ -198,4 +231,4 @@ def find_runs(paths: Iterable[Path]) -> list[RunFolder]:
         if not runs:
             raise VHLError(f"{path} is no run folder and holds none; `vhl run` makes them under runs/.")
         found += runs
-    return found
+    return list({run.path.resolve(): run for run in found}.values())  # named twice is still one seed

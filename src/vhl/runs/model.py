@@ -56,10 +56,12 @@ def _tensors(run: RunFolder, which: str | None, layout: Layout) -> dict[str, Ten
 
 
 def _kept(run: RunFolder, which: str) -> Path:
-    file = run.path / "models" / f"round-{int(which):06d}.safetensors" if which.isdigit() else None
+    file = run.path / "models" / f"round-{int(which):06d}.safetensors" if which.isdecimal() else None
     if file is None or not file.is_file():
         kept = sorted(
             int(f.stem.removeprefix("round-")) for f in (run.path / "models").glob("round-*.safetensors")
         )
-        raise VHLError(f"{run.path} keeps no model {which!r}; it has {', '.join(map(str, ['last', *kept]))}.")
+        best = ["best"] if (run.manifest() or {}).get("best") else []
+        has = ", ".join(map(str, [*best, "last", *kept]))
+        raise VHLError(f"{run.path} keeps no model {which!r}; it has {has}.")
     return file

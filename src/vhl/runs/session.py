@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,7 @@ from vhl.virtual.base import Progress
 def default_name(experiment: Experiment) -> str:
     """A run folder's name made from its parts: ``digits-lda-fedavg-vhl-seed0``."""
     parts = [getattr(experiment, part).name for part in ("data", "partition", "algorithm", "objective")]
-    words = [
-        Path(part.partition(":")[0]).stem if part.endswith(".py") else part.split(":")[-1] for part in parts
-    ]
+    words = [part.split(":")[-1] for part in parts]  # of my_method.py:MyMethod the class alone
     return "-".join([*words, f"seed{experiment.seeds.batches}"])
 
 
@@ -54,7 +52,7 @@ class Session:
         self.best: dict[str, Any] | None = None
         self._saved_round = 0
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Generator[Record]:
         self.folder.acquire()
         try:
             simulation = self._prepare()
@@ -67,16 +65,18 @@ class Session:
         problem = self.problem = Problem(self.experiment, self._data_dir, self._on_progress)
         for note in problem.notes():
             self._on_note(note)
-        if not self.folder.exists:
-            self.folder.begin(self.experiment, _describe_data(problem), environment())
-        else:
-            self.folder.extend(self.experiment)
         state = None
         if manifest is not None:
             state = to_device(self.folder.load_state(manifest), problem)
             self.best, self._saved_round = manifest["best"], manifest["round"]
+        simulation = Simulation(self.experiment, problem=problem, state=state)
+        # Only now, when nothing is left to refuse: what a mistake leaves behind would be in the way.
+        if not self.folder.exists:
+            self.folder.begin(self.experiment, _describe_data(problem), environment())
+        else:
+            self.folder.extend(self.experiment)
         self.folder.cut_back(self._saved_round)
-        return Simulation(self.experiment, problem=problem, state=state)
+        return simulation
 
     def _earlier(self) -> dict[str, Any] | None:
         """The checkpoint to continue from, if the folder holds this run already."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+_LONGEST = 150  # letters of a folder name
 
 
 def grid(choices: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -24,4 +27,7 @@ def name_of(settings: Mapping[str, Any]) -> str:
     'algorithm.mu=0.1,data=folder_a_b'
     """
     text = ",".join(f"{key}={value}" for key, value in settings.items())
-    return re.sub(r"[^\w.,=+-]", "_", text)[:150]
+    name = re.sub(r"[^\w.,=+-]", "_", text)
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[: _LONGEST - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"  # cut, yet not confused

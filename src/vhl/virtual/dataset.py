@@ -30,10 +30,12 @@ class LabelledDataset(Generator):
     primary: ClassVar[str | None] = "source"
 
     source: Annotated[SerializeAsAny[Source], part("sources", "virtual.source")] = Field(
-        description="the dataset: see `vhl list sources`"
+        description="the dataset: see `vhl help data`"
     )
     per_class: int | None = Field(
-        None, ge=1, description="images a class at most, chosen by the seed; unset is all of them"
+        None,
+        ge=1,
+        description="images a class at most, chosen by the seed; unset is all of them, balanced or not",
     )
 
     def count_per_class(self, classes: int) -> int:
@@ -60,8 +62,8 @@ class LabelledDataset(Generator):
         chosen = _choose(dataset.train.labels, classes, per_class, np.random.default_rng(seed))
         originals = dataset.train.images
 
-        def make(part: slice) -> torch.Tensor:
-            pixels = set_channels(originals[chosen[part]], shape[2])
+        def make(span: slice) -> torch.Tensor:
+            pixels = set_channels(originals[chosen[span]], shape[2])
             return resize(torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2) / 255, *shape[:2])
 
         return assemble(dataset.train.labels[chosen], shape, make, chunk=_CHUNK, progress=progress)

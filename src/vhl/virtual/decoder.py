@@ -15,9 +15,9 @@ from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
 from vhl.virtual.base import Generator, Progress
 
-_CHUNK = 250  # images at a time: bounds memory
+_CHUNK = 2**23  # numbers in the largest map of one chunk: bounds memory
 _GRID = 8  # side of the map that the linear layer makes
-_TRANSPOSED = 4
+_TRANSPOSED = 4  # layers that may double the map
 
 
 class Decoder(Generator):
@@ -64,7 +64,8 @@ class Decoder(Generator):
                 images.append(_decode(torch.from_numpy(latents).to(device), self.width, shape, rng))
             return resize(torch.cat(images) / 2 + 0.5, *shape[:2])
 
-        return assemble(labels, shape, make, chunk=_CHUNK, progress=progress)
+        largest = self.width * math.prod(_GRID * 2 ** _doublings(side) for side in shape[:2])
+        return assemble(labels, shape, make, chunk=max(1, _CHUNK // largest), progress=progress)
 
 
 def _decode(
@@ -77,9 +78,8 @@ def _decode(
         return weight.to(latents.device)
 
     count = latents.shape[1]
-    maps = leaky_relu(latents @ draw(count, width * _GRID**2, fan_in=count), 0.2).view(
-        -1, width, _GRID, _GRID
-    )
+    flat = leaky_relu(latents @ draw(count, width * _GRID**2, fan_in=count), 0.2)
+    maps = flat.view(-1, width, _GRID, _GRID)
     doublings = [_doublings(side) for side in shape[:2]]
     for layer in range(_TRANSPOSED):
         strides = [2 if layer >= _TRANSPOSED - doubled else 1 for doubled in doublings]

@@ -1,4 +1,4 @@
-"""Tiny datasets in the official formats, written by hand so that the readers are tested against the formats."""
+"""Tiny datasets in the official formats, written byte by byte, independently of the readers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def python2_pickle() -> Callable[..., bytes]:
         raw = values.tobytes()
         kind = b"cnumpy\ndtype\n" + text("u1") + b"K\x00K\x01\x87R(K\x03" + text("|")
         kind += b"NNN" + number(-1) + number(-1) + b"K\x00tb"
-        start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + text("b") + b"\x87R(K\x01"
+        start = (
+            b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + text("b") + b"\x87R(K\x01"
+        )
         return start + shape + kind + b"\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
 
     def write(images: np.ndarray, labels: list[int], label_key: str) -> bytes:

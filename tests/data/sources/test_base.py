@@ -30,7 +30,7 @@ def test_the_given_directory_goes_before_the_environment_and_that_before_the_cac
 
 
 @given(
-    groups=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=12, max_size=60),
+    groups=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=24, max_size=60),
     share=st.sampled_from([0.25, 0.5]),
     seed=st.integers(0, 3),
 )

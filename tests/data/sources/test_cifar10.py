@@ -28,7 +28,8 @@ def files(samples, cifar_record, python2_pickle):
 
     def make(form):
         made = {}
-        for name, part in zip([*TRAIN, "test_batch"], [slice(i, i + 2) for i in range(0, 10, 2)] + [slice(10, 13)]):
+        starts = [slice(start, start + 2) for start in range(0, 10, 2)]
+        for name, part in zip([*TRAIN, "test_batch"], [*starts, slice(10, 13)], strict=True):
             pairs = list(zip(images[part], labels[part], strict=True))
             if form.startswith("binary"):
                 made[f"{name}.bin"] = b"".join(cifar_record(image, label) for image, label in pairs)
@@ -68,7 +69,7 @@ def test_every_form_gives_the_same_images_in_the_same_order(samples, write, tmp_
     assert (dataset.train.images == images[:10]).all() and (dataset.test.images == images[10:]).all()
     assert dataset.train.labels.tolist() == labels[:10] and dataset.test.labels.tolist() == labels[10:]
     assert dataset.train.labels.dtype == np.int64 and dataset.train.images.flags.writeable
-    assert dataset.classes == tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
+    assert [dataset.classes[label] for label in (0, 3, 5, 9)] == ["airplane", "cat", "dog", "truck"]
 
 
 def test_defaults_are_those_of_the_paper():
@@ -123,7 +124,15 @@ def test_a_damaged_archive_is_named(write, tmp_path, form, complains):
     flipped[-6] ^= 1  # the checksum
     swapped = bytearray(good)
     swapped[len(good) // 2] ^= 0xFF
-    for bad in (b"", b"no archive", good[:100], good[: len(good) // 2], good[:-4], bytes(flipped), bytes(swapped)):
+    for bad in (
+        b"",
+        b"no archive",
+        good[:100],
+        good[: len(good) // 2],
+        good[:-4],
+        bytes(flipped),
+        bytes(swapped),
+    ):
         archive.write_bytes(bad)
         with complains(f"{archive} is damaged", "vhl data get cifar10"):
             CIFAR10().read(tmp_path, seed=0)
@@ -158,7 +167,9 @@ def test_a_pickle_that_would_run_code_is_refused_and_not_run(write, tmp_path, fo
             return os.mkdir, (str(tmp_path / "was-run"),)
 
     place = write(form, data_batch_3=pickle.dumps({"data": Hostile(), "labels": [1]}))
-    with complains(f"{place / 'data_batch_3'} is not safe to open", "mkdir", "delete it", "vhl data get cifar10"):
+    with complains(
+        f"{place / 'data_batch_3'} is not safe to open", "mkdir", "delete it", "vhl data get cifar10"
+    ):
         CIFAR10().read(tmp_path, seed=0)
     assert not (tmp_path / "was-run").exists()
 

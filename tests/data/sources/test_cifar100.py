@@ -37,7 +37,9 @@ def test_every_form_gives_the_images_with_their_fine_labels(
 
 
 def test_there_are_a_hundred_classes_in_alphabetical_order():
-    assert len(set(CIFAR100.class_names)) == 100 and list(CIFAR100.class_names) == sorted(CIFAR100.class_names)
+    assert len(set(CIFAR100.class_names)) == 100 and list(CIFAR100.class_names) == sorted(
+        CIFAR100.class_names
+    )
     assert [CIFAR100.class_names[label] for label in (0, 47, 99)] == ["apple", "maple_tree", "worm"]
 
 

@@ -47,7 +47,9 @@ def test_without_a_size_the_pixels_are_kept_and_can_be_written_to(parts, tmp_pat
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_missing_file_is_named_with_the_command_that_fetches_it(parts, tmp_path, file, complains, monkeypatch):
+def test_a_missing_file_is_named_with_the_command_that_fetches_it(
+    parts, tmp_path, file, complains, monkeypatch
+):
     (tmp_path / file).unlink()
     with complains(f"{tmp_path / file} is missing", f"vhl data get fmnist --data-dir {tmp_path}"):
         FMNIST().read(tmp_path, seed=0)
@@ -74,9 +76,17 @@ def test_a_changed_byte_is_noticed(parts, tmp_path, file, complains):
 
 
 def test_files_that_are_no_idx_files_of_the_right_kind_are_damaged(parts, tmp_path, complains, write_idx):
-    images, labels = (tmp_path / f"fashion-mnist/train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
+    images, labels = (
+        tmp_path / f"fashion-mnist/train-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")
+    )
     good = gzip.decompress(images.read_bytes())
-    for bad in (good + b"\0", good[:-1], good[:9], good[:4] + b"\0" * 12, good[:4] + b"\xff" * 12 + good[16:]):
+    for bad in (
+        good + b"\0",
+        good[:-1],
+        good[:9],
+        good[:4] + b"\0" * 12,
+        good[:4] + b"\xff" * 12 + good[16:],
+    ):
         images.write_bytes(gzip.compress(bad))
         with complains(f"{images} is damaged", "vhl data get fmnist"):
             FMNIST().read(tmp_path, seed=0)

@@ -24,7 +24,9 @@ def fingerprint(images, labels, order=(0, 1, 2, 3), test_order=(4, 5)):
 
 def test_it_is_the_hash_of_pixels_and_labels(parts):
     images, labels = parts
-    expected = hashlib.sha256(images[:4].tobytes() + b"".join(int(x).to_bytes(8, "little") for x in labels[:4]))
+    expected = hashlib.sha256(
+        images[:4].tobytes() + b"".join(int(x).to_bytes(8, "little") for x in labels[:4])
+    )
     assert fingerprint(images, labels).train == expected.hexdigest()
 
 

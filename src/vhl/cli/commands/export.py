@@ -13,7 +13,9 @@ from vhl.runs.model import trained_model
 def main(arguments: argparse.Namespace) -> None:
     tensors, signature = trained_model(RunFolder(arguments.run), arguments.model)
     save_classifier(arguments.output, tensors, signature)
-    console.print(f"{arguments.output}: {len(signature.classes)} classes. To use it:", soft_wrap=True)
     console.print(
-        f"  import vhl\n  model = vhl.load_model({str(arguments.output)!r})", soft_wrap=True, markup=False
+        f"{arguments.output}: {len(signature.classes)} classes. To use it:\n"
+        f"  import vhl\n  model = vhl.load_model({str(arguments.output)!r})",
+        markup=False,
+        soft_wrap=True,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from vhl.cli.display import console
@@ -32,7 +33,7 @@ def _everything() -> None:
     for part, room in PARTS.items():
         console.print(f"\n[bold]{part}[/]: {settings()[part][0]} (default: {settings()[part][1]})")
         for name, entry in available(room).items():
-            console.print(f"  [cyan]{name}[/]  {entry.summary}")
+            console.print(f"  [cyan]{name}[/]  {escape(entry.summary)}")
     console.print(
         "\n`vhl help KEY` shows the options of one: vhl help objective=vhl, vhl help partition.alpha"
     )
@@ -54,7 +55,7 @@ def _part(part: str, option: str) -> None:
 
 def _component(part: str, name: str, fields: dict[str, tuple[str, Any]] | None = None) -> None:
     entry = available(PARTS[part])[name]
-    console.print(f"[bold]{part}={name}[/]  {entry.summary}  [dim]{entry.module}[/]")
+    console.print(f"[bold]{part}={name}[/]  {escape(entry.summary)}  [dim]{entry.module}[/]")
     chosen = options(part)[name] if fields is None else fields
     _print_settings({f"{part}.{key}": value for key, value in chosen.items()})
 
@@ -77,6 +78,6 @@ def _print_settings(found: dict[str, tuple[str, Any]]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2))
     for key, (description, default) in found.items():
         shown = "unset" if default is None else getattr(default, "name", default)
-        table.add_row(f"[cyan]{key}[/]", str(shown), description)
+        table.add_row(f"[cyan]{key}[/]", escape(str(shown)), escape(description))
     if found:
         console.print(table)

@@ -23,7 +23,7 @@ def main(arguments: argparse.Namespace) -> None:
     if arguments.file.exists():
         raise VHLError(f"{arguments.file} exists already; name another file: vhl init FILE.toml.")
     write_bytes(arguments.file, template(str(arguments.file)).encode())
-    console.print(f"{arguments.file}; run it with `vhl run {arguments.file}`.", soft_wrap=True)
+    console.print(f"{arguments.file}; run it with `vhl run {arguments.file}`.", markup=False, soft_wrap=True)
 
 
 def template(file: str) -> str:

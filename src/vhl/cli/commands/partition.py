@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -34,13 +35,13 @@ def main(arguments: argparse.Namespace) -> None:
 def _table(counts: np.ndarray, classes: list[str], names: list[str]) -> Table:
     table = Table("client", title="samples of each class", title_justify="left")
     for name in classes[:_MOST_CLASSES]:
-        table.add_column(name[:10], justify="right")
+        table.add_column(escape(name[:10]), justify="right")
     if len(classes) > _MOST_CLASSES:
         table.add_column("…")
     table.add_column("all", justify="right")
     for name, row in list(zip(names, counts, strict=True))[:_MOST_CLIENTS]:
         cells = [_cell(count, row.sum()) for count in row[:_MOST_CLASSES]]
-        table.add_row(name, *cells, *([""] if len(classes) > _MOST_CLASSES else []), str(row.sum()))
+        table.add_row(escape(name), *cells, *([""] if len(classes) > _MOST_CLASSES else []), str(row.sum()))
     if len(counts) > _MOST_CLIENTS:
         table.add_row(f"… {len(counts) - _MOST_CLIENTS} more")
     return table

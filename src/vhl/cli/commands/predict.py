@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from vhl.classifier import Classifier, classifier, load_model
@@ -20,7 +21,8 @@ def main(arguments: argparse.Namespace) -> None:
     files = _images(arguments.path)
     table = Table("image", "class", "probability")
     for file, row in zip(files, model.probabilities(files), strict=True):
-        table.add_row(str(file), model.classes[int(row.argmax())], percent(float(row.max())))
+        name = model.classes[int(row.argmax())]
+        table.add_row(escape(str(file)), escape(name), percent(float(row.max())))
     console.print(table)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from contextlib import closing
 from pathlib import Path
+
+from rich.markup import escape
 
 from vhl.cli import settings
 from vhl.cli.display import comparison_table, console, errors, follow, percent
@@ -16,7 +20,9 @@ from vhl.runs.session import Session, default_name
 def main(arguments: argparse.Namespace) -> None:
     experiment = settings.read(arguments.settings)
     repeats = with_seeds(experiment, arguments.seeds)
-    folders = [run(e, arguments.runs_dir, arguments.resume, arguments.data_dir) for e in repeats]
+    folder = settings.run_folder(arguments.settings) if arguments.resume else None
+    runs = folder.parent if folder else arguments.runs_dir
+    folders = [run(e, runs, arguments.resume, arguments.data_dir) for e in repeats]
     if len(folders) > 1:
         console.print(comparison_table(compare(folders)))
 
@@ -40,18 +46,21 @@ def run(experiment: Experiment, runs: Path, resume: bool, data_dir: Path | None)
         runs,
         resume=resume,
         data_dir=data_dir,
-        on_note=lambda note: errors.print(f"[yellow]note:[/] {note}"),
+        on_note=lambda note: errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True),
     )
     title = experiment.name or default_name(experiment)
     try:
-        follow(session, experiment.rounds, title)
+        with closing(iter(session)) as records:  # closed at once, it saves what was done before we go on
+            follow(records, experiment.rounds, title)
     except KeyboardInterrupt:
-        errors.print(f"\nStopped; `vhl run {session.folder.path} --resume` continues.", soft_wrap=True)
-        raise
+        if not session.folder.exists:
+            raise
+        path = shlex.quote(str(session.folder.path))
+        raise KeyboardInterrupt(f"`vhl run {path} --resume` continues.") from None
     reached = compare([session.folder]).rows[0].results[0]
     console.print(
-        f"[bold]{title}[/]: best {percent(reached.best)}, mean of the last 10 % {percent(reached.final)}; "
-        f"in {session.folder.path}",
+        f"[bold]{escape(title)}[/]: best {percent(reached.best)}, "
+        f"mean of the last 10 % {percent(reached.final)}; in {escape(str(session.folder.path))}",
         soft_wrap=True,
     )
     return session.folder

@@ -6,8 +6,9 @@ import argparse
 
 from vhl.cli import settings
 from vhl.cli.commands.run import run, with_seeds
-from vhl.cli.display import comparison_table, console
+from vhl.cli.display import comparison_table, console, errors
 from vhl.cli.values import split_values
+from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.compare import compare
 from vhl.runs.sweep import grid, name_of
@@ -21,8 +22,15 @@ def main(arguments: argparse.Namespace) -> None:
         base = Experiment.read(*files, *[settings.nest(key, value) for key, value in point.items()])
         varied = {key: value for key, value in point.items() if len(choices[key]) > 1}
         experiments += with_seeds(base.with_(name=name_of(varied) or "only"), arguments.seeds)
-    folders = []
+    folders, failed = [], []
     for number, experiment in enumerate(experiments, 1):
         console.print(f"[dim]{number} of {len(experiments)}[/]")
-        folders.append(run(experiment, arguments.runs_dir / arguments.name, True, arguments.data_dir))
-    console.print(comparison_table(compare(folders)))
+        try:
+            folders.append(run(experiment, arguments.runs_dir / arguments.name, True, arguments.data_dir))
+        except VHLError as error:  # a learning rate too high must not cost the other runs
+            errors.print(f"{experiment.name}: {error}", markup=False, soft_wrap=True)
+            failed.append(experiment.name)
+    if folders:
+        console.print(comparison_table(compare(folders)))
+    if failed:
+        raise VHLError(f"{len(failed)} of {len(experiments)} runs failed: {', '.join(failed)}.")

@@ -12,11 +12,15 @@ from vhl.cli import settings
 from vhl.cli.display import console, percent
 from vhl.data.sources.base import data_directory
 from vhl.engine.problem import choose_device
+from vhl.errors import VHLError
 from vhl.runs.files import write_bytes
 from vhl.virtual.sets import picture, separability, virtual_set
 
 
 def main(arguments: argparse.Namespace) -> None:
+    grid = arguments.picture or arguments.output.with_suffix(".png")
+    if grid == arguments.output:
+        raise VHLError(f"The images and their picture cannot both go to {grid}; choose -o FILE.npz.")
     experiment = settings.read(arguments.settings)
     directory = data_directory(arguments.data_dir)
     dataset = experiment.data.load(directory, experiment.seeds.data)
@@ -35,11 +39,11 @@ def main(arguments: argparse.Namespace) -> None:
     packed, drawn = io.BytesIO(), io.BytesIO()
     np.savez_compressed(packed, images=images.images, labels=images.labels)
     picture(images, arguments.samples).save(drawn, "PNG")
-    grid = arguments.picture or arguments.output.with_suffix(".png")
     write_bytes(arguments.output, packed.getvalue())
     write_bytes(grid, drawn.getvalue())
     console.print(
         f"{arguments.output}: {len(images):,} images of {classes} classes, picture in {grid}; "
         f"a linear probe tells the classes apart with {percent(separability(images))} accuracy.",
+        markup=False,
         soft_wrap=True,
     )

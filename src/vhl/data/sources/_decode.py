@@ -27,7 +27,7 @@ SUFFIXES = {
     ".pbm",
 }
 # Named, because some of Pillow's other formats start outside programs.
-_FORMATS = ("JPEG", "MPO", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _CHUNK = 64  # images a task
 
 

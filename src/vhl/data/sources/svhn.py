@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from vhl.data.images import Dataset, ImageSet
+from vhl.data.sources._matlab import read_arrays
 from vhl.data.sources._official import OfficialFile
 from vhl.data.sources._reading import check_labels, get_command, reading
 from vhl.data.sources.base import Source
@@ -43,12 +44,9 @@ class SVHN(Source):
 
 
 def _read_part(file: Path, remedy: str) -> ImageSet:
-    from scipy.io import loadmat
-
     with reading(file, remedy):
-        with file.open("rb") as stream:  # given a path, scipy would also try it with .mat appended
-            content = loadmat(stream, variable_names=("X", "y"))
-        images, labels = _array(content, "X", 4), _array(content, "y", 2).ravel()
+        arrays = read_arrays(file.read_bytes())
+        images, labels = _array(arrays, "X", 4), _array(arrays, "y", 2).ravel()
         if images.dtype != np.uint8 or images.shape[2] != 3 or labels.dtype.kind not in "iu":
             raise ValueError("X must be 8-bit colour images and y whole numbers")
         if len(labels) != images.shape[3]:
@@ -58,8 +56,8 @@ def _read_part(file: Path, remedy: str) -> ImageSet:
         return ImageSet(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), labels)
 
 
-def _array(content: dict[str, object], key: str, dimensions: int) -> np.ndarray:
-    array = content.get(key)
-    if not isinstance(array, np.ndarray) or array.ndim != dimensions or not array.size:
+def _array(arrays: dict[str, np.ndarray], key: str, dimensions: int) -> np.ndarray:
+    array = arrays.get(key)
+    if array is None or array.ndim != dimensions or not array.size:
         raise ValueError(f"it holds no array {key} of {dimensions} dimensions")
     return array

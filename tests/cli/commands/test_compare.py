@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vhl.runs.compare import compare
+from vhl.runs.folder import RunFolder
+
+
+def test_a_run_and_a_folder_of_runs_give_the_same(vhl: Any, trained: Path) -> None:
+    shutil.copytree(trained, "runs/one")
+    alone, inside = vhl("compare", "runs/one"), vhl("compare", "runs")
+    assert alone.code == 0 and alone.out == inside.out
+    assert "fedavg + vhl" in alone.out and " 100.0 " in alone.out
+
+
+@pytest.mark.parametrize("percentage", [50, 99.5])
+def test_the_target_is_in_percent(vhl: Any, trained: Path, percentage: float) -> None:
+    reached = compare([RunFolder(trained)], target=percentage / 100).rows[0].results[0]
+    row = next(
+        line for line in vhl("compare", trained, "--target", percentage).out.splitlines() if "vhl" in line
+    )
+    assert row.split()[5] == str(reached.rounds)  # fedavg + vhl, best, last tenth, rounds
+    assert f"{percentage:.1f}%" in vhl("compare", trained, "--target", percentage).out
+
+
+@pytest.mark.parametrize("target", ["0", "-3", "101", "nan"])
+def test_a_target_that_is_no_percentage(vhl: Any, trained: Path, target: str) -> None:
+    vhl("compare", trained, f"--target={target}").complains("--target")
+
+
+def test_a_run_that_another_process_is_writing(vhl: Any, trained: Path) -> None:
+    folder = shutil.copytree(trained, "running")
+    with (Path(folder) / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"round": 7, "acc')
+    assert vhl("compare", folder).out == vhl("compare", trained).out

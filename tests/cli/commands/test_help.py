@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vhl.cli import display
+from vhl.experiment import PARTS, options, settings
+from vhl.registry import available
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no text is wrapped."""
+    monkeypatch.setattr(display.console, "width", 1_000)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_everything_at_a_glance(vhl: Any) -> None:
+    out = words(vhl("help").out)
+    for key, (description, _) in settings().items():
+        assert key in out and description in out
+    for room in PARTS.values():
+        for name, entry in available(room).items():
+            assert f"{name} {words(entry.summary)}" in out
+
+
+@pytest.mark.parametrize("key", [key for key in settings() if key not in PARTS])
+def test_every_setting_has_help(vhl: Any, key: str) -> None:
+    description, default = settings()[key]
+    assert len(description) > 5
+    answer = vhl("help", key)
+    assert answer.code == 0
+    assert words(f"{key} {default} {description}") in words(answer.out)
+
+
+@pytest.mark.parametrize("part", list(PARTS))
+def test_every_option_of_every_component_has_help(vhl: Any, part: str) -> None:
+    for component, fields in options(part).items():
+        alone = words(vhl("help", f"{part}={component}").out)
+        assert alone.startswith(f"{part}={component} ")
+        for option, (description, _) in fields.items():
+            assert len(description) > 5
+            assert f"{part}.{option} " in alone and words(description) in alone
+            by_option = words(vhl("help", f"{part}.{option}").out)
+            assert f"{part}={component}" in by_option and words(description) in by_option
+
+
+def test_a_part_shows_all_its_components(vhl: Any) -> None:
+    out = vhl("help", "algorithm").out
+    for name in available("algorithms"):
+        assert f"algorithm={name} " in out
+
+
+def test_a_section_and_a_last_word(vhl: Any) -> None:
+    out = vhl("help", "seeds").out
+    assert "seeds.data" in out and "seeds.batches" in out and "training.lr" not in out
+    assert "training.lr " in vhl("help", "lr").out
+    out = vhl("help", "mu").out
+    assert "algorithm=fedprox" in out and "algorithm.mu" in out
+
+
+def test_an_option_without_a_default_must_be_set(vhl: Any) -> None:
+    out = words(vhl("help", "data=folder").out)
+    assert "data.path must be set" in out and "data.mean unset" in out and "Undefined" not in out

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from vhl.cli import display
+from vhl.engine.record import Record
+from vhl.runs.compare import Comparison, Result, Row
+
+
+def a_record(round_: int, accuracy: float | None) -> Record:
+    return Record(
+        round=round_,
+        accuracy=accuracy,
+        loss={},
+        train_accuracy=None,
+        drift=1.0,
+        learning_rate=0.1,
+        samples=3_000,
+        compute=1.0,
+        bytes=1,
+        clients=[0],
+        seconds=0.5,
+    )
+
+
+RECORDS = [a_record(1, 0.25), a_record(2, None), a_record(3, 0.125)]
+
+
+def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    display.follow(RECORDS, 3, "title")
+    assert capsys.readouterr().out.splitlines() == [
+        "round 1/3  accuracy 25.0%  6,000 images/s",
+        "round 2/3  accuracy –  6,000 images/s",
+        "round 3/3  accuracy 12.5%  6,000 images/s",
+    ]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A terminal of 80 columns."""
+    screen = io.StringIO()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(display, "console", Console(file=screen, force_terminal=True, width=80))
+    return screen
+
+
+def test_a_live_bar_on_a_terminal(terminal: io.StringIO) -> None:
+    title = "a-name-as-long-as-the-default-names-are-seed0"
+    display.follow(RECORDS, 3, title)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert title in text
+    last = re.split(r"[\r\n]+", text.strip())[-1]
+    assert re.search(r"━+ round 3/3  accuracy 12\.5% \(best 25\.0%\)  6,000 images/s 0:00:00", last)
+    assert len(last) <= 80
+
+
+def a_comparison() -> Comparison:
+    slow = Result(best=0.5, final=0.4, rounds=12, samples=120_000, bytes=48_000_000, drift=1.25, compute=1.0)
+    slower = Result(best=0.7, final=0.5, rounds=None, samples=None, bytes=None, drift=1.75, compute=1.0)
+    fast = Result(best=0.75, final=0.6, rounds=4, samples=80_000, bytes=16_000_000, drift=0.5, compute=2.0)
+    never = Result(best=0.1, final=0.1, rounds=None, samples=None, bytes=None, drift=0.5, compute=2.0)
+    rows = Row("fedavg + plain", 2, (slow, slower)), Row("fedavg + vhl", 1, (fast,)), Row("x", 1, (never,))
+    return Comparison(0.5, rows)
+
+
+def test_the_numbers_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    display.console.print(display.comparison_table(a_comparison()))
+    out = capsys.readouterr().out
+    assert "50.0%" in out  # the target
+    cells = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
+    # best (√0.02 = 14.1 points), last tenth (√0.005), rounds, speed-up, images, traffic, drift, compute
+    for row in (
+        "fedavg + plain | 60.0 ± 14.1 | 45.0 ± 7.1 | 12 (1 of 2) | ×1.0 | 120 k | 48 MB | 1.50 | ×1.00 | 2",
+        "fedavg + vhl | 75.0 | 60.0 | 4 | ×3.0 | 80 k | 16 MB | 0.50 | ×2.00 | 1",
+        "x | 10.0 | 10.0 | never | – | – | – | 0.50 | ×2.00 | 1",
+    ):
+        assert row.split(" | ") in cells
+
+
+def test_a_comparison_keeps_its_labels_on_a_narrow_terminal(terminal: io.StringIO) -> None:
+    display.console.print(display.comparison_table(a_comparison()))
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert len(re.findall("fedavg", text)) == 2 and "plain" in text and "vhl" in text
+    assert "…" not in text and "48 MB" in text and text.count("×2.00") == 2
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (999.6, "1 kB"),
+        (1_000, "1 kB"),
+        (123_456, "123 kB"),
+        (999_600, "1 MB"),
+        (1.5e9, "1.5 GB"),
+        (2e12, "2 TB"),
+        (3e15, "3e+03 TB"),
+    ],
+)
+def test_three_digits_and_a_prefix(number: float, text: str) -> None:
+    assert display.short(number, "B") == text

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vhl
+from vhl.engine.simulation import Simulation
+
+
+def test_help_needs_nothing_heavy() -> None:
+    """PyTorch takes seconds to import, and help must answer at once."""
+    program = (
+        "import sys, json\nfrom vhl.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\nprint(json.dumps(sorted(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    *text, modules = result.stdout.splitlines()
+    heavy = {"torch", "numpy", "pydantic", "rich", "scipy", "sklearn", "PIL"}
+    assert not heavy & set(json.loads(modules))
+    for command in ("init", "run", "sweep", "compare", "predict", "export", "data", "partition", "virtual"):
+        assert any(line.strip().startswith(command) for line in text)
+
+
+def test_version(vhl_: Any) -> None:
+    assert vhl_("--version").out == f"vhl {vhl.__version__}\n"
+
+
+@pytest.fixture
+def vhl_(request: pytest.FixtureRequest) -> Any:
+    """The fixture ``vhl``, where the package of that name is needed too."""
+    return request.getfixturevalue("vhl")
+
+
+# --- one sentence, exit code 2 -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        # keys
+        (["run", "rouns=3"], ["'rouns'", "'rounds'"]),
+        (["run", "training.momentm=0.5"], ["training.momentm", "'training.momentum'"]),
+        (["run", "lr=0.1"], ["'lr'", "'training.lr'"]),
+        (["run", "algoritm=fedprox"], ["'algoritm'", "'algorithm'"]),
+        # components
+        (["run", "algorithm=fedprx"], ["'fedprx'", "'fedprox'"]),
+        (["run", "data=cifar-10"], ["'cifar-10'", "'cifar10'"]),
+        (["run", "model=resnet"], ["'resnet'", "'resnet"]),
+        (["run", "objective=vh"], ["'vh'", "'vhl'"]),
+        (["run", "partition=ida"], ["'ida'", "'lda'"]),
+        (["run", "virtual=nois"], ["'nois'", "'noise'"]),
+        # options
+        (["run", "algorithm=fedprox", "algorithm.muh=1"], ["fedprox", "'muh'", "'mu'"]),
+        (["run", "partition.alfa=1"], ["lda", "'alfa'", "'alpha'"]),
+        (["run", "algorithm.mu=1"], ["fedavg", "'mu'"]),
+        # values
+        (["run", "rounds=many"], ["rounds = 'many'"]),
+        (["run", "rounds=0"], ["rounds = 0"]),
+        (["run", "training.lr=-1"], ["training.lr = -1"]),
+        (["run", "sampling=legcy"], ["sampling = 'legcy'", "'legacy'"]),
+        (["run", "algorithm=3"], ["algorithm", "3"]),
+        (["run", "device=tpu9"], ["tpu9", "cpu"]),
+        (["run", "clients_per_round=99", "rounds=1"], ["99", "clients"]),
+        # files
+        (["run", "nothing.toml"], ["nothing.toml", "vhl init"]),
+        (["run", "nothing"], ["'nothing'", "KEY=VALUE"]),
+        (["run", "algorithm=nothing.py:Method"], ["nothing.py"]),
+        (["run", "data=npz:nothing.npz"], ["nothing.npz"]),
+        (["compare", "nothing"], ["nothing", "no run folder"]),
+        (["predict", "nothing", "image.png"], ["nothing", "no run folder"]),
+        (["export", "nothing"], ["nothing", "no run folder"]),
+        (["partition", "partition=given"], ["given", "site"]),
+        # help
+        (["help", "rouns"], ["'rouns'", "'rounds'"]),
+        (["help", "algorithm=fedprx"], ["'fedprx'", "'fedprox'"]),
+        (["help", "algorithm.muh"], ["'muh'", "'mu'"]),
+        # commands
+        (["compare", ".", "--target", "0"], ["--target", "percent"]),
+        (["data", "check", "cifar11"], ["'cifar11'", "'cifar10'"]),
+    ],
+)
+def test_a_mistake_is_one_sentence(vhl_: Any, tmp_path: Path, arguments: list[str], texts: list[str]) -> None:
+    vhl_(*arguments).complains(*texts)
+    assert list(tmp_path.rglob("*")) in ([], [tmp_path / "runs"])  # and nothing is left behind
+
+
+@pytest.mark.parametrize("text", ["rounds = ", "rounds = 3\nrounds = 4", "[training\n", "\x00", "rouns = 1"])
+def test_a_bad_file_is_one_sentence(vhl_: Any, text: str) -> None:
+    Path("bad.toml").write_text(text, encoding="utf-8")
+    answer = vhl_("run", "bad.toml")
+    answer.complains("'rounds'" if text == "rouns = 1" else "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        (["rnu"], ["rnu", "run"]),
+        (["run", "--resum", "--sede", "1"], ["--sede"]),
+        (["run", "--seeds", "0,x"], ["0,x", "0,1,2"]),
+        (["run", "--seeds", "1,1"], ["1,1"]),
+        (["compare", "a", "--target", "high"], ["high"]),
+        (["virtual", "--samples", "0"], ["--samples", "0"]),
+        (["data"], ["ACTION"]),
+        (["compare", "a", "rounds=3", "--x"], ["--x"]),
+        ([], ["COMMAND"]),
+    ],
+)
+def test_a_mistake_in_the_grammar(vhl_: Any, arguments: list[str], texts: list[str]) -> None:
+    answer = vhl_(*arguments)
+    assert answer.code == 2 and answer.out == "" and answer.err.startswith("usage: vhl")
+    for text in texts:
+        assert text in answer.err.splitlines()[-1]
+
+
+# --- being stopped -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_that_can_be_resumed(
+    vhl_: Any,
+    tiny: tuple[str, ...],
+    metrics: Callable[[Path], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+) -> None:
+    """In this process: the signal comes in the middle of round 2."""
+    settings = [*tiny, "name=a b", "checkpoint_every=100"]  # a space, to see that the hint quotes it
+    run_round = Simulation.run_round
+
+    def stopped(simulation: Simulation) -> Any:
+        if simulation.state.round == 1:
+            signal.raise_signal(number)
+        return run_round(simulation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Simulation, "run_round", stopped)
+        answer = vhl_("run", *settings)
+    assert answer.code == 130
+    assert answer.err.strip() == "vhl: stopped. `vhl run 'runs/a b' --resume` continues."
+    assert vhl_("run", "runs/a b", "--resume").out.startswith("round 2/2")
+    vhl_("run", *settings, "--runs-dir=straight")
+    assert metrics(Path("runs/a b")) == metrics(Path("straight/a b"))
+
+
+def test_signals_from_another_process(
+    vhl_: Any, tiny: tuple[str, ...], metrics: Callable[[Path], Any]
+) -> None:
+    settings = [*tiny, "checkpoint_every=1000", "rounds=1000"]
+    processes = {}
+    for number in (signal.SIGINT, signal.SIGTERM):  # both at once: starting takes the longest
+        processes[number] = subprocess.Popen(
+            [sys.executable, "-m", "vhl", "run", *settings, f"name={number.name}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    for number, process in processes.items():
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("round 2/"):
+            assert process.poll() is None
+        process.send_signal(number)
+    for number, process in processes.items():
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130
+        folder = Path("runs") / number.name
+        assert err.strip() == f"vhl: stopped. `vhl run {folder} --resume` continues."
+        done = json.loads((folder / "state" / "manifest.json").read_text(encoding="utf-8"))["round"]
+        assert done >= len(metrics(folder)) - 1  # the signal may come between a record and its state
+        answer = vhl_("run", folder, f"rounds={done + 2}", "--resume")
+        assert answer.out.startswith(f"round {done + 1}/{done + 2}")
+        vhl_("run", *settings, f"rounds={done + 2}", f"name={number.name}", "--runs-dir=straight")
+        assert metrics(folder) == metrics(Path("straight") / number.name)
+
+
+def test_stopped_before_anything_began(vhl_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vhl.engine import problem
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(problem, "virtual_set", stopped)
+    answer = vhl_("run")
+    assert answer.code == 130 and answer.err.strip() == "vhl: stopped."
+    assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]
+
+
+def test_a_reader_that_went_away_is_no_error(vhl_: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`vhl help | head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        from vhl.cli.main import main
+
+        assert main(["help"]) == 0
+
+
+# --- where settings may stand --------------------------------------------------------------------------
+
+
+def test_settings_stand_before_and_after_options(vhl_: Any, tiny: tuple[str, ...]) -> None:
+    first, *others = tiny
+    answer = vhl_("run", first, "--runs-dir", "here", *others, "--seeds", "4", "name=x", "rounds=1")
+    assert answer.code == 0, answer
+    assert [folder.name for folder in Path("here").iterdir()] == ["x-seed4"]

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import PrivateAttr
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vhl.data.images import Dataset, ImageSet
+from vhl.data.sources.base import Source
+from vhl.engine.simulation import Simulation
+from vhl.experiment import Experiment
+from vhl.models.base import Model
+from vhl.objectives.base import Batch, Objective, weighted_mean
+
+
+class _ArraySource(Source):
+    """Images that a test holds in memory."""
+
+    _dataset: Dataset = PrivateAttr()
+
+    def read(self, data_dir: Path, seed: int) -> Dataset:
+        return self._dataset
+
+
+class _Point(nn.Module):
+    """Three weights; logits are weights − pixels. The buffer counts training batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(3))
+        self.register_buffer("batches", torch.zeros(1))
+
+    def forward(self, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        if self.training:
+            self.batches += 1
+        pixels = images.flatten(1)
+        return {"last": pixels}, F.linear(pixels, -torch.eye(3), self.weights)
+
+
+class _PointModel(Model):
+    """A network of three weights."""
+
+    def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
+        return _Point()
+
+
+class _Quadratic(Objective):
+    """½‖w − x‖², mean over the batch: the gradient is w − mean(x)."""
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        return {"quadratic": weighted_mean(batch.logits.square().sum(1) / 2, batch.weights)}
+
+
+@pytest.fixture(scope="session")
+def array_source() -> Callable[..., Source]:
+    """A source with these images, labels and sites; the test images are the training images by default."""
+
+    def make(
+        train: ImageSet, classes: int, *, test: ImageSet | None = None, sites: int = 0, **settings: Any
+    ) -> Source:
+        source = _ArraySource(**settings)
+        names = tuple(f"class {number}" for number in range(classes))
+        site_names = tuple(f"site {number}" for number in range(sites))
+        source._dataset = Dataset(train, test or train, names, site_names)
+        return source
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def point_simulation(array_source: Callable[..., Source]) -> Callable[..., Simulation]:
+    """Clients that minimise ½‖w − x‖² over their own points x in R³, from w = 0.
+
+    ``points`` are whole numbers from 0 to 255, one array (n, 3) a client. Training is plain gradient descent
+    with full participation unless settings say otherwise.
+    """
+
+    def make(
+        points: Sequence[Any], labels: Sequence[int] | None = None, lanes: int = 1, **settings: Any
+    ) -> Simulation:
+        pixels = np.concatenate([np.asarray(own, np.uint8) for own in points]).reshape(-1, 1, 3, 1)
+        sites = np.repeat(np.arange(len(points)), [len(own) for own in points])
+        train = ImageSet(pixels, np.asarray(labels or [0] * len(pixels), np.int64), sites)
+        training = {"lr": 0.5, "lr_decay": 1.0, "momentum": 0.0, "weight_decay": 0.0, "batch_size": 2}
+        experiment = Experiment(
+            data=array_source(train, 3, sites=len(points), crop=0, mean=(0.0,), std=(1 / 255,)),
+            partition="given",
+            model=_PointModel(),
+            objective=settings.pop("objective", _Quadratic()),
+            training={**training, **settings.pop("training", {})},
+            **{"rounds": 2, "clients_per_round": 1.0, "device": "cpu", **settings},
+        )
+        return Simulation(experiment, lanes=lanes)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def quadratic() -> type[Objective]:
+    """The objective ½‖w − x‖² of ``point_simulation``, to be subclassed."""
+    return _Quadratic
+
+
+@pytest.fixture(scope="session")
+def point_model() -> Model:
+    """The three weights of ``point_simulation``."""
+    return _PointModel()
+
+
+@pytest.fixture(scope="session")
+def weights_of() -> Callable[[Simulation], np.ndarray]:
+    """The server's three weights."""
+    return lambda simulation: simulation.named_tensors()["weights"].numpy()
+
+
+@pytest.fixture(scope="session")
+def small_digits(array_source: Callable[..., Source]) -> Callable[..., Source]:
+    """Eighty training and forty test digits of 8×8 pixels in four classes."""
+    digits = load_digits(n_class=4)
+    images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[..., None]
+    whole = ImageSet(images, digits.target.astype(np.int64))
+    train, test = whole.take(np.arange(80)), whole.take(np.arange(80, 120))
+    return lambda **settings: array_source(train, 4, test=test, **settings)
+
+
+@pytest.fixture(scope="session")
+def digit_simulation(
+    small_digits: Callable[..., Source], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Simulation]:
+    """Four clients with eighty digits and a small convolutional network; VHL with forty virtual images."""
+    folder = tmp_path_factory.mktemp("data")
+
+    def make(lanes: int = 1, **settings: Any) -> Simulation:
+        defaults: dict[str, Any] = {
+            "data": small_digits(),
+            "partition": {"name": "lda", "alpha": 0.5, "clients": 4},
+            "virtual": {"name": "noise", "per_class": 10},
+            "model": {"name": "cnn", "width": 4},
+            "objective": "plain",
+            "training": {"batch_size": 8},
+            "clients_per_round": 1.0,
+            "rounds": 2,
+            "device": "cpu",
+        }
+        if settings.get("objective") == "vhl":
+            settings["objective"] = {"name": "vhl", "virtual_batch": 6}
+        return Simulation(Experiment(**{**defaults, **settings}), folder, lanes=lanes)
+
+    return make

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vhl.engine.problem import Problem
+from vhl.engine.simulation import Simulation
+from vhl.experiment import Experiment
+
+VIRTUAL = {"name": "noise", "per_class": 4, "classes": 3, "crop": 0, "flip": False}
+
+
+@pytest.fixture
+def make(small_digits, tmp_path):
+    def build(pretrain=None, **settings):
+        defaults = {
+            "data": small_digits(),
+            "partition": "iid:4",
+            "virtual": VIRTUAL,
+            "model": {"name": "cnn", "width": 4},
+            "objective": {"name": "vftl", "pretrain": pretrain or {}},
+            "training": {"batch_size": 12, "momentum": 0.0, "weight_decay": 0.01},
+            "device": "cpu",
+        }
+        return Experiment(**{**defaults, **settings}), tmp_path
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("pretrain", "epochs", "lr", "momentum"),
+    [({}, 5, 0.01, 0.9), ({"epochs": 2, "lr": 0.1, "momentum": 0.5}, 2, 0.1, 0.5)],
+)
+def test_body_is_trained_on_the_virtual_classes_and_the_head_is_fresh(
+    make, as_input, torch_training, pretrain, epochs, lr, momentum
+):
+    """The twelve virtual images are one batch, so that an ordinary loop needs no order."""
+    experiment, folder = make(pretrain)
+    problem = Problem(experiment, folder)
+    simulation = Simulation(experiment, problem=problem)
+    images = as_input(problem.virtual_images.images, 0.5, 0.25)
+    plain = problem.build(3)
+    sgd = torch.optim.SGD(plain.parameters(), lr, momentum, weight_decay=0.01)
+    labels = torch.from_numpy(problem.virtual_images.labels)
+    torch_training(plain, sgd, images, labels, [np.arange(12)] * epochs, 12)
+    fresh, started = problem.initial().state_dict(), simulation.named_tensors()
+    for name, tensor in plain.state_dict().items():
+        if name in problem.head:
+            assert started[name].equal(fresh[name])
+            assert len(started[name]) == 4
+        else:
+            np.testing.assert_allclose(started[name], tensor, rtol=1e-3, atol=1e-5, err_msg=name)
+            assert not started[name].equal(fresh[name])
+
+
+def test_pretraining_samples_count_in_the_first_round(make):
+    simulation = Simulation(*make({"epochs": 3}), lanes=1)
+    assert simulation.pretraining_samples == 36
+    records = [simulation.run_round() for _ in range(2)]
+    assert [record.samples for record in records] == [40 + 36, 40]  # two of four clients with 20 each
+    assert records[0].virtual_accuracy is None
+
+
+def test_pretraining_is_the_same_every_time(make):
+    one, other = (Simulation(*make(virtual={"name": "noise", "per_class": 10})) for _ in range(2))
+    assert one.state.server.parameters.equal(other.state.server.parameters)
+    assert one.state.server.buffers.equal(other.state.server.buffers)
+
+
+def test_a_state_to_continue_from_is_not_pretrained_again(make):
+    experiment, folder = make()
+    first = Simulation(experiment, folder)
+    first.run_round()
+    second = Simulation(experiment, folder, state=first.state)
+    assert second.pretraining_samples == 0
+    assert second.named_tensors()["stages.0.0.weight"].equal(first.named_tensors()["stages.0.0.weight"])

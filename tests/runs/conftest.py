@@ -1,0 +1,117 @@
+"""A small experiment, and what every test about run folders asks of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.runs.session import Session
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """So small a network is slower on two threads; and no result depends on the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="session")
+def experiment(data_dir: Path) -> Experiment:
+    """Everything a checkpoint must hold: control variates, momentum, participations, a best model.
+
+    400 digits of 8×8 pixels and a network of a few thousand weights: a round takes hundredths of a second.
+    """
+    digits = load_digits()
+    pixels = (digits.images[:400] * 15).astype(np.uint8)
+    np.savez(data_dir / "digits.npz", images=pixels, labels=digits.target[:400])
+    return Experiment.make(
+        {
+            "name": "tiny",
+            "data": {"name": "npz", "path": str(data_dir / "digits.npz"), "validation": 0.2},
+            "partition": {"name": "iid", "clients": 4},
+            "virtual": {"name": "noise", "per_class": 4},
+            "model": {"name": "cnn", "width": 8},
+            "objective": {"name": "vhl", "virtual_batch": 16, "calibration": 0.1},
+            "algorithm": "scaffold",
+            "training": {"lr": 0.03, "batch_size": 16, "keep_momentum": True, "decay_per": "participation"},
+            "rounds": 5,
+            "clients_per_round": 2,
+            "keep_at": [2, 5],
+            "features_at": [3],
+            "checkpoint_every": 2,
+            "device": "cpu",
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def run_in(data_dir: Path) -> Callable[..., Path]:
+    """Run an experiment to its end under a folder; the run's folder."""
+
+    def run(experiment: Experiment, runs: Path, **options: Any) -> Path:
+        session = Session(experiment, runs, data_dir=data_dir, **options)
+        for _ in session:
+            pass
+        return session.folder.path
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(
+    experiment: Experiment, run_in: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The experiment's run, never interrupted; not to be changed."""
+    return run_in(experiment, tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(scope="session")
+def content() -> Callable[[Path], dict[str, Any]]:
+    """All that a run folder holds, file by file: bytes, and records without their wall time."""
+
+    def read(folder: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for file in sorted(f for f in folder.rglob("*") if f.is_file()):
+            name = os.fspath(file.relative_to(folder))
+            if name == "metrics.jsonl":
+                lines = file.read_text(encoding="utf-8").splitlines()
+                found[name] = [{**json.loads(line), "seconds": 0} for line in lines]
+            elif name not in (".lock", "environment.json"):  # the one is empty, the other has a date
+                found[name] = file.read_bytes()
+        return found
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def complains() -> Callable[..., Any]:
+    """``with complains("a", "b"):`` expects one sentence that contains every text."""
+
+    @contextmanager
+    def expect(*texts: object) -> Iterator[None]:
+        with pytest.raises(VHLError) as caught:
+            yield
+        message = str(caught.value)
+        assert "\n" not in message and message.endswith((".", "?"))
+        for text in texts:
+            assert str(text) in message
+
+    return expect

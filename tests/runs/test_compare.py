@@ -1,0 +1,216 @@
+"""Comparisons of hand-written metrics with hand-computed answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vhl.experiment import Experiment
+from vhl.runs.compare import Comparison, compare, own_target
+from vhl.runs.folder import RunFolder
+
+Write = Callable[..., RunFolder]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a run folder: an accuracy a round (``None``: not evaluated), and 10 images, 100 bytes a round."""
+
+    def write_run(
+        accuracies: Sequence[float | None], drift: Sequence[float] | None = None, **settings: Any
+    ) -> RunFolder:
+        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        (folder / "experiment.toml").write_text(Experiment.make(settings).toml(), encoding="utf-8")
+        with (folder / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
+            for number, accuracy in enumerate(accuracies, 1):
+                record = {
+                    "round": number,
+                    "accuracy": accuracy,
+                    "loss": {},
+                    "train_accuracy": None,
+                    "drift": drift[number - 1] if drift else 1.0,
+                    "learning_rate": 0.1,
+                    "samples": 10,
+                    "compute": 1.5,
+                    "bytes": 100,
+                    "clients": [0],
+                    "seconds": 1.0,
+                }
+                metrics.write(json.dumps(record) + "\n")
+        return RunFolder(folder)
+
+    return write_run
+
+
+def only(comparison: Comparison) -> Any:
+    return comparison.rows[0].results[0]
+
+
+# --- one run -------------------------------------------------------------------------------------------
+
+
+def test_best_is_the_highest_accuracy(write: Write) -> None:
+    assert only(compare([write([0.1, 0.62, 0.3])])).best == 0.62
+
+
+def test_final_is_the_mean_of_the_last_tenth_of_rounds(write: Write) -> None:
+    run = write([0.9] * 18 + [0.5, 0.6])  # rounds 19 and 20 of 20
+    assert only(compare([run])).final == pytest.approx(0.55)
+
+
+def test_final_takes_the_evaluated_rounds_among_them(write: Write) -> None:
+    every_fifth = [0.9 if number % 5 == 0 else None for number in range(1, 96)]
+    run = write([*every_fifth, None, 0.2, None, None, 0.4])  # of rounds 91 to 100: 95, 97 and 100
+    assert only(compare([run])).final == pytest.approx((0.9 + 0.2 + 0.4) / 3)
+
+
+def test_final_of_a_run_cut_off_after_its_last_evaluation(write: Write) -> None:
+    run = write([None, 0.7, None, 0.3, None, None, None, None, None, None])
+    assert only(compare([run])).final == 0.3
+
+
+def test_the_cost_until_the_first_round_at_the_target(write: Write) -> None:
+    found = only(compare([write([None, 0.4, None, None, 0.6, 0.5, 0.8])], target=0.6))
+    assert (found.rounds, found.samples, found.bytes) == (5, 50, 500)  # rounds without evaluation cost too
+
+
+def test_a_target_that_was_never_reached(write: Write) -> None:
+    found = only(compare([write([0.1, 0.2])], target=0.3))
+    assert (found.rounds, found.samples, found.bytes) == (None, None, None)
+
+
+def test_drift_is_the_mean_over_rounds(write: Write) -> None:
+    assert only(compare([write([0.1, 0.2, 0.3], drift=[1.0, 2.0, 6.0])])).drift == 3.0
+
+
+def test_a_line_cut_off_by_a_kill_does_not_matter(write: Write) -> None:
+    run = write([0.1, 0.2])
+    with (run.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"round": 3, "accuracy": 0.9')
+    assert only(compare([run])).best == 0.2
+
+
+@pytest.mark.parametrize("accuracies", [[], [None, None]])
+def test_a_run_that_was_never_evaluated(write: Write, complains: Any, accuracies: list[None]) -> None:
+    run = write(accuracies)
+    with complains(run.path, "no evaluated round"):
+        compare([run])
+
+
+# --- the target ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reached", "target"), [(0.8049, 0.80), (0.81, 0.81), (0.29, 0.29), (0.57, 0.57), (0.58, 0.58), (0.0, 0)]
+)
+def test_a_target_is_a_whole_percentage(reached: float, target: float) -> None:
+    """100 * 0.29 is 28.999999999999996 in floating point, yet 29 % was reached."""
+    assert own_target(reached) == target
+
+
+def test_the_target_is_what_the_first_runs_reached_on_average(write: Write) -> None:
+    runs = [
+        write([0.805, 0.1]),
+        write([0.7, 0.825], seeds={"model": 1}),
+        write([0.99], algorithm="fedprox"),
+    ]
+    assert compare(runs).target == 0.81  # of 81.5 %
+    assert compare(runs[2:]).target == 0.99
+
+
+# --- several runs --------------------------------------------------------------------------------------
+
+
+def test_mean_and_deviation_over_seeds(write: Write) -> None:
+    runs = [write([accuracy], seeds={"batches": n}) for n, accuracy in enumerate((0.5, 0.6, 0.7))]
+    (row,) = compare(runs).rows
+    best = row.over_seeds("best")
+    assert row.seeds == 3 and best is not None and best.count == 3
+    assert best.mean == pytest.approx(0.6)
+    assert best.std == pytest.approx(0.1)  # √((0.1² + 0 + 0.1²)/2): a sample's deviation
+
+
+def test_one_seed_has_no_deviation(write: Write) -> None:
+    best = compare([write([0.5])]).rows[0].over_seeds("best")
+    assert best is not None and (best.mean, best.std, best.count) == (0.5, 0.0, 1)
+
+
+def test_seeds_that_reached_the_target_are_counted(write: Write) -> None:
+    runs = [write(a, seeds={"model": n}) for n, a in enumerate(([0.1, 0.6], [0.1, 0.1, 0.1, 0.6], [0.1]))]
+    rounds = compare(runs, target=0.5).rows[0].over_seeds("rounds")
+    assert rounds is not None and (rounds.mean, rounds.count) == (3, 2)
+    assert compare(runs, target=0.9).rows[0].over_seeds("rounds") is None
+
+
+def test_speed_up_is_over_the_first_runs(write: Write) -> None:
+    slow = [write([0.1] * n + [0.6], seeds={"model": n}) for n in (9, 13)]  # rounds 10 and 14
+    fast, never = write([0.1] * 3 + [0.6], objective="plain"), write([0.1], algorithm="fednova")
+    comparison = compare([*slow, fast, never], target=0.5)
+    assert [comparison.speed_up(row) for row in comparison.rows] == [1.0, 3.0, None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ({"seeds": {"model": 1}}, 1),
+        ({"seeds": {"sampling": 1}}, 1),
+        ({"seeds": {"batches": 1}}, 1),
+        ({"seeds": {"data": 1}}, 2),  # another problem
+        ({"name": "other"}, 1),
+        ({"device": "cpu"}, 1),
+        ({"checkpoint_every": 3}, 1),
+        ({"features_at": [1]}, 1),
+        ({"keep_at": [1]}, 1),
+        ({"rounds": 7}, 2),
+        ({"training": {"lr": 0.2}}, 2),
+        ({"virtual": {"per_class": 7}}, 2),
+    ],
+)
+def test_runs_that_differ_in_seeds_alone_are_one_row(
+    write: Write, settings: dict[str, Any], rows: int
+) -> None:
+    assert len(compare([write([0.5]), write([0.6], **settings)]).rows) == rows
+
+
+def test_rows_keep_the_order_of_the_runs(write: Write) -> None:
+    names = ["scaffold", "fedavg", "fednova"]
+    comparison = compare([write([0.5], algorithm=name) for name in names])
+    assert [row.label for row in comparison.rows] == [f"{name} + vhl" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "labels"),
+    [
+        ({}, {"objective": "plain"}, ("fedavg + vhl", "fedavg + plain")),
+        (
+            {"algorithm": {"name": "fedprox", "mu": 0.1}},
+            {"algorithm": {"name": "fedprox", "mu": 1.0}},
+            ("fedprox + vhl algorithm.mu=0.1", "fedprox + vhl algorithm.mu=1.0"),
+        ),
+        (
+            {},
+            {"virtual": {"per_class": 7}},
+            ("fedavg + vhl virtual.per_class=unset", "fedavg + vhl virtual.per_class=7"),
+        ),
+        (
+            {"seeds": {"data": 0, "model": 5}},
+            {"seeds": {"data": 3, "model": 6}},
+            ("fedavg + vhl seeds.data=0", "fedavg + vhl seeds.data=3"),
+        ),
+        (
+            {"training": {"lr": 0.1}, "rounds": 5},
+            {"training": {"lr": 0.2}, "rounds": 6},
+            ("fedavg + vhl rounds=5 training.lr=0.1", "fedavg + vhl rounds=6 training.lr=0.2"),
+        ),
+    ],
+)
+def test_labels_say_what_differs(
+    write: Write, first: dict[str, Any], second: dict[str, Any], labels: tuple[str, str]
+) -> None:
+    comparison = compare([write([0.5], **first), write([0.5], **second)])
+    assert tuple(row.label for row in comparison.rows) == labels

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vhl.algorithms.base import Server
+from vhl.engine.record import Record
+from vhl.engine.simulation import State
+from vhl.experiment import Experiment
+from vhl.runs.folder import RunFolder, find_runs
+
+
+def a_record(round_: int, **measured: Any) -> Record:
+    known: dict[str, Any] = {
+        "loss": {"natural": 0.1 + 0.2, "virtual": 1 / 3},
+        "train_accuracy": 0.5,
+        "drift": 0.25,
+        "learning_rate": 0.01,
+        "samples": 100,
+        "compute": 2.0,
+        "bytes": 4_000,
+        "clients": [0, 3],
+        "seconds": 0.125,
+    }
+    return Record(round=round_, **{**known, **measured})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+# --- records -------------------------------------------------------------------------------------------
+
+
+def test_records_come_back_as_they_were(folder: RunFolder) -> None:
+    records = [a_record(1), a_record(2, accuracy=0.1, per_class=[0.5, None], left_out=[3])]
+    for record in records:
+        folder.append(record)
+    assert folder.records() == records
+
+
+def test_one_line_a_round_that_any_program_can_read(folder: RunFolder) -> None:
+    folder.append(a_record(1))
+    folder.append(a_record(2, accuracy=0.75))
+    lines = (folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2]
+    assert json.loads(lines[1])["accuracy"] == 0.75
+
+
+def test_a_diverging_run_stays_readable(folder: RunFolder) -> None:
+    folder.append(a_record(1, drift=math.inf, loss={"natural": math.nan}))
+    folder.append(a_record(2))
+    folder.cut_back(1)
+    (record,) = folder.records()
+    assert record.drift == math.inf and math.isnan(record.loss["natural"])
+
+
+def test_a_line_cut_off_by_a_kill_is_no_record(folder: RunFolder) -> None:
+    folder.append(a_record(1))
+    folder.append(a_record(2))
+    whole = (folder.path / "metrics.jsonl").read_bytes()
+    first = whole.index(b"\n") + 1
+    for length in (*range(first, len(whole), 7), len(whole) - 1):
+        (folder.path / "metrics.jsonl").write_bytes(whole[:length])
+        assert folder.records() == [a_record(1)]
+
+
+@pytest.mark.parametrize("line", [b'{"round": 2}', b"", b'{"round', b"\xff\xfe"])
+def test_a_damaged_line_is_named(folder: RunFolder, complains: Any, line: bytes) -> None:
+    folder.append(a_record(1))
+    file = folder.path / "metrics.jsonl"
+    file.write_bytes(file.read_bytes() + line + b"\n")
+    with complains(file, "line 2"):
+        folder.records()
+
+
+def test_before_the_first_round_there_is_no_record(folder: RunFolder) -> None:
+    assert folder.records() == []
+
+
+def test_cut_back_drops_the_rounds_after(folder: RunFolder) -> None:
+    for round_ in range(1, 5):
+        folder.append(a_record(round_))
+    with (folder.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"round": 5, "acc')
+    folder.cut_back(2)
+    assert folder.records() == [a_record(1), a_record(2)]
+    folder.append(a_record(3))
+    assert [record.round for record in folder.records()] == [1, 2, 3]
+
+
+# --- state ---------------------------------------------------------------------------------------------
+
+
+def a_state(round_: int, participations: dict[int, int]) -> State:
+    """Client k's vector after n participations is (k, n)."""
+    server = Server(
+        torch.full((3,), float(round_)), torch.tensor([0.5, 0.25]), {"control": torch.arange(3.0) + round_}
+    )
+    clients = {k: {"control": torch.tensor([float(k), float(n)])} for k, n in participations.items()}
+    return State(round_, server, clients, participations)
+
+
+def test_a_state_comes_back(folder: RunFolder) -> None:
+    folder.save_state(a_state(2, {0: 1, 7: 2}), best=None)
+    manifest = folder.manifest()
+    assert manifest is not None
+    state = folder.load_state(manifest)
+    assert state.round == 2 and state.participations == {0: 1, 7: 2}
+    assert state.server.parameters.tolist() == [2, 2, 2] and state.server.buffers.tolist() == [0.5, 0.25]
+    assert {name: vector.tolist() for name, vector in state.server.state.items()} == {"control": [2, 3, 4]}
+    assert {k: vectors["control"].tolist() for k, vectors in state.clients.items()} == {0: [0, 1], 7: [7, 2]}
+
+
+def test_a_model_without_buffers_comes_back(folder: RunFolder) -> None:
+    folder.save_state(State(1, Server(torch.ones(2), torch.zeros(0))), best=None)
+    manifest = folder.manifest()
+    assert manifest is not None
+    state = folder.load_state(manifest)
+    assert state.server.buffers.shape == (0,) and state.server.state == {} and state.clients == {}
+
+
+def test_only_clients_that_took_part_are_written_again(folder: RunFolder) -> None:
+    """With thousands of clients a checkpoint would else take longer than the round."""
+    folder.save_state(a_state(1, {0: 1, 1: 1}), best=None)
+    untouched = folder.path / "state" / "client-1-000001.safetensors"
+    before = untouched.stat().st_ino
+    folder.save_state(a_state(2, {0: 2, 1: 1}), best=None)
+    assert untouched.stat().st_ino == before
+    manifest = folder.manifest()
+    assert manifest is not None
+    clients = folder.load_state(manifest).clients
+    assert {k: vectors["control"].tolist() for k, vectors in clients.items()} == {0: [0, 2], 1: [1, 1]}
+
+
+def test_what_no_longer_counts_is_removed(folder: RunFolder) -> None:
+    folder.save_model("round-000001", {"w": torch.ones(1)})
+    folder.save_model("best-000001", {"w": torch.ones(1)})
+    folder.save_state(a_state(1, {0: 1}), best={"file": "best-000001.safetensors"})
+    folder.save_model("best-000003", {"w": torch.ones(1)})
+    folder.save_state(a_state(3, {0: 2}), best={"file": "best-000003.safetensors"})
+    (folder.path / "state" / "server-000009.safetensors.part").touch()  # of a process that was killed
+    folder.save_state(a_state(4, {0: 3}), best={"file": "best-000003.safetensors"})
+    state = {"client-0-000003.safetensors", "manifest.json", "server-000004.safetensors"}
+    assert {file.name for file in (folder.path / "state").iterdir()} == state
+    models = {"best-000003.safetensors", "round-000001.safetensors"}
+    assert {file.name for file in (folder.path / "models").iterdir()} == models
+
+
+# --- finding -------------------------------------------------------------------------------------------
+
+
+def make_run(path: Path, **settings: Any) -> Path:
+    path.mkdir(parents=True)
+    (path / "experiment.toml").write_text(Experiment.make(settings).toml(), encoding="utf-8")
+    return path
+
+
+def test_runs_and_folders_of_runs(tmp_path: Path) -> None:
+    b, a = make_run(tmp_path / "sweep" / "b"), make_run(tmp_path / "sweep" / "a")
+    alone = make_run(tmp_path / "alone")
+    (tmp_path / "sweep" / "notes").mkdir()
+    (tmp_path / "sweep" / "notes.txt").touch()
+    assert [run.path for run in find_runs([alone, tmp_path / "sweep"])] == [alone, a, b]
+
+
+def test_a_run_named_twice_is_one_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "runs" / "a")
+    assert len(find_runs([tmp_path / "runs", run, tmp_path / "runs" / ".." / "runs" / "a"])) == 1
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "file"])
+def test_what_holds_no_run_is_named(tmp_path: Path, complains: Any, kind: str) -> None:
+    path = tmp_path / kind
+    if kind == "empty":
+        path.mkdir()
+    elif kind == "file":
+        path.touch()
+    with complains(path, "no run folder"):
+        find_runs([path])
+
+
+def test_an_experiment_that_cannot_be_read_is_named(tmp_path: Path, complains: Any) -> None:
+    run = RunFolder(make_run(tmp_path / "run"))
+    (run.path / "experiment.toml").write_text("rouns = 3\n", encoding="utf-8")
+    with complains(run.path / "experiment.toml", "'rouns'", "'rounds'"):
+        run.experiment()
+
+
+def test_an_experiment_comes_back_equal(tmp_path: Path) -> None:
+    experiment = Experiment.make(
+        {"algorithm": {"name": "fedprox", "mu": 0.3}, "data": {"mean": [0.5]}, "clients_per_round": 1.0}
+    )
+    folder = RunFolder(tmp_path)
+    folder.begin(experiment, {}, {})
+    assert folder.experiment() == experiment
+    assert isinstance(folder.experiment().clients_per_round, float)  # 1.0 is everyone, 1 is one client

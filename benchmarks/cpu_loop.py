@@ -35,7 +35,9 @@ def experiment(file: Path, settings: dict[str, object]) -> Experiment:
     data = {"name": "npz", "path": str(file), "crop": 0, "mean": [0.5], "std": [0.25]}
     virtual = {"name": "noise", "per_class": 200, "crop": 0, "flip": False}
     partition = {"name": "iid", "clients": 4}
-    return Experiment(data=data, virtual=virtual, partition=partition, clients_per_round=4, rounds=1000, **settings)
+    return Experiment(
+        data=data, virtual=virtual, partition=partition, clients_per_round=4, rounds=1000, **settings
+    )
 
 
 def write_images(file: Path) -> None:
@@ -76,7 +78,9 @@ class PlainLoop:
 
     def _train(self, part: torch.Tensor) -> None:
         s, model = self.settings, self.worker.train()
-        optimizer = torch.optim.SGD(model.parameters(), s.lr, s.momentum, weight_decay=s.weight_decay, foreach=True)
+        optimizer = torch.optim.SGD(
+            model.parameters(), s.lr, s.momentum, weight_decay=s.weight_decay, foreach=True
+        )
         for index in part[torch.randperm(len(part))].split(s.batch_size):
             optimizer.zero_grad(set_to_none=True)
             self._loss(model, index).backward()
@@ -107,7 +111,9 @@ class PlainLoop:
 
 def _tensors(images) -> tuple[torch.Tensor, torch.Tensor]:
     pixels = (torch.from_numpy(images.images).float() / 255 - 0.5) / 0.25
-    return pixels.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last), torch.from_numpy(images.labels)
+    return pixels.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last), torch.from_numpy(
+        images.labels
+    )
 
 
 def timed(call) -> float:

@@ -44,6 +44,8 @@ def _values(key: str, field: FieldInfo) -> st.SearchStrategy[Any]:
             return st.one_of(*map(of, typing.get_args(kind)))
         if typing.get_origin(kind) is typing.Literal:
             return st.sampled_from(typing.get_args(kind))
+        if typing.get_origin(kind) is typing.Annotated:  # an element with bounds of its own
+            return _values(key, FieldInfo.from_annotation(kind))
         if typing.get_origin(kind) is tuple:
             inner = st.floats(0.01, 10) if key == "std" else of(typing.get_args(kind)[0])
             return st.lists(inner, max_size=4).map(tuple)
@@ -193,7 +195,7 @@ def test_the_papers_optimiser_is_the_default():
     assert Training() == Training(
         epochs=1, batch_size=128, lr=0.01, lr_decay=0.992, decay_per="round", momentum=0.9, weight_decay=1e-4
     )
-    assert VHL() == VHL(virtual_batch=128, calibration=1.0, virtual_calibration=0, tap="last", detach=True)
+    assert VHL() == VHL(virtual_batch=None, calibration=1.0, virtual_calibration=0, tap="last", detach=True)
 
 
 @pytest.mark.parametrize(
@@ -317,6 +319,7 @@ def test_files_and_tables_are_read_in_order(tmp_path: Path):
         ({"training": {"lr": float("inf")}}, "training.lr = inf: input should be a finite number."),
         ({"training": 3}, "training = 3: input should be a valid dictionary"),
         ({"seeds": {"data": 2**32}}, "seeds.data = 4294967296: input should be less than 4294967296."),
+        ({"keep_at": [0]}, "keep_at.0 = 0: input should be greater than or equal to 1"),
         ({"features_at": [1, "x"]}, "features_at.1 = 'x': input should be a valid integer"),
         ({"algorithm": "fedpox"}, "There is no algorithm called 'fedpox'; did you mean 'fedprox'?"),
         ({"algorithm": "fedpox", "profile": "release"}, "There is no algorithm called 'fedpox'"),

@@ -34,7 +34,16 @@ _HOMES = {
     "virtual_images": "vhl.virtual.tensors",
 }
 
-__all__ = ["Experiment", "Record", "Simulation", "VHLError", "load_model", "simulate", "supcon", "virtual_images"]
+__all__ = [
+    "Experiment",
+    "Record",
+    "Simulation",
+    "VHLError",
+    "load_model",
+    "simulate",
+    "supcon",
+    "virtual_images",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -106,10 +106,10 @@ class Experiment(_Section):
     evaluate_every: int = Field(
         1, ge=1, description="rounds between evaluations; the last is always evaluated"
     )
-    features_at: tuple[int, ...] = Field(
+    features_at: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (), description="rounds whose features and client models are looked at"
     )
-    keep_at: tuple[int, ...] = Field((), description="rounds whose model is kept")
+    keep_at: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="rounds whose model is kept")
     checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
     device: str = Field("auto", description="auto, cpu or cuda")
 

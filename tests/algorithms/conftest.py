@@ -35,7 +35,7 @@ class Federation:
     """Four clients with 5, 2, 9 and 3 random points (2, 1, 3 and 1 batches an epoch), three of them a round.
 
     :meth:`train` is local training on ½‖w − x‖² in float64, written from the formulas alone; the batches are
-    the passes drawn from ``SeedSequence([seed, round, client])``.
+    the passes drawn from ``SeedSequence(seed, spawn_key=(round, client))``.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Federation:
         correction: Correction = _nothing,
     ) -> Local:
         """``pull(w)`` joins each gradient; ``correction(w)`` times the rate is taken off after each step."""
-        rng = np.random.default_rng(np.random.SeedSequence([0, round_, client]))
+        rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(round_, client)))
         orders = [rng.permutation(SIZES[client]) for _ in range(EPOCHS)]
         rate, weights, velocity, steps = LR * DECAY**round_, start, np.zeros(3), 0
         for order in orders:

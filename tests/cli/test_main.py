@@ -123,21 +123,16 @@ def test_a_mistake_in_the_grammar(vhl_: Any, arguments: list[str], texts: list[s
 # --- being stopped -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_run_that_can_be_resumed(
-    vhl_: Any,
-    tiny: tuple[str, ...],
-    metrics: Callable[[Path], Any],
-    monkeypatch: pytest.MonkeyPatch,
-    number: signal.Signals,
+def test_ctrl_c_ends_a_run_that_can_be_resumed(
+    vhl_: Any, tiny: tuple[str, ...], metrics: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this process: the signal comes in the middle of round 2."""
+    """In this process: it comes in the middle of round 2."""
     settings = [*tiny, "name=a b", "checkpoint_every=100"]  # a space, to see that the hint quotes it
     run_round = Simulation.run_round
 
     def stopped(simulation: Simulation) -> Any:
         if simulation.state.round == 1:
-            signal.raise_signal(number)
+            signal.raise_signal(signal.SIGINT)
         return run_round(simulation)
 
     with monkeypatch.context() as patch:
@@ -150,35 +145,47 @@ def test_a_signal_ends_a_run_that_can_be_resumed(
     assert metrics(Path("runs/a b")) == metrics(Path("straight/a b"))
 
 
+TWO_RUNS = """
+import sys
+from vhl.cli.main import main
+for name in ("SIGINT", "SIGTERM"):
+    print("code", main(["run", *sys.argv[1:], f"name={name}"]), flush=True)
+"""
+
+
 def test_signals_from_another_process(
     vhl_: Any, tiny: tuple[str, ...], metrics: Callable[[Path], Any]
 ) -> None:
     settings = [*tiny, "checkpoint_every=1000", "rounds=1000"]
-    processes = {}
-    for number in (signal.SIGINT, signal.SIGTERM):  # both at once: starting takes the longest
-        processes[number] = subprocess.Popen(
-            [sys.executable, "-m", "vhl", "run", *settings, f"name={number.name}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-    for number, process in processes.items():
-        assert process.stdout is not None
-        while not process.stdout.readline().startswith("round 2/"):
-            assert process.poll() is None
-        process.send_signal(number)
-    for number, process in processes.items():
+    process = subprocess.Popen(
+        [sys.executable, "-c", TWO_RUNS, *settings],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            lines = iter(process.stdout.readline, "")
+            assert any(line.startswith("round 2/") for line in lines)
+            process.send_signal(number)
+            assert next(line for line in lines if line.startswith("code")) == "code 130\n"
         _, err = process.communicate(timeout=60)
-        assert process.returncode == 130
-        folder = Path("runs") / number.name
-        assert err.strip() == f"vhl: stopped. `vhl run {folder} --resume` continues."
+    finally:
+        process.kill()
+    assert [line for line in err.splitlines() if line] == [
+        "vhl: stopped. `vhl run runs/SIGINT --resume` continues.",
+        "vhl: stopped. `vhl run runs/SIGTERM --resume` continues.",
+    ]
+    for name in ("SIGINT", "SIGTERM"):
+        folder = Path("runs") / name
         done = json.loads((folder / "state" / "manifest.json").read_text(encoding="utf-8"))["round"]
         assert done >= len(metrics(folder)) - 1  # the signal may come between a record and its state
         answer = vhl_("run", folder, f"rounds={done + 2}", "--resume")
         assert answer.out.startswith(f"round {done + 1}/{done + 2}")
-        vhl_("run", *settings, f"rounds={done + 2}", f"name={number.name}", "--runs-dir=straight")
-        assert metrics(folder) == metrics(Path("straight") / number.name)
+        vhl_("run", *settings, f"rounds={done + 2}", f"name={name}", "--runs-dir=straight")
+        assert metrics(folder) == metrics(Path("straight") / name)
 
 
 def test_stopped_before_anything_began(vhl_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

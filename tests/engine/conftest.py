@@ -68,7 +68,7 @@ def passes() -> Callable[..., list[np.ndarray]]:
     def draw(
         seed: int, round_: int, client: int, count: int, batch: int, epochs: int = 1
     ) -> list[np.ndarray]:
-        rng = np.random.default_rng(np.random.SeedSequence([seed, round_, client]))
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(round_, client)))
         orders = [rng.permutation(count) for _ in range(epochs)]
         steps = -(-count // batch)
         filled = [np.concatenate([order] * (batch + 1))[: steps * batch] for order in orders]

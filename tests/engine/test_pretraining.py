@@ -29,18 +29,19 @@ def make(small_digits, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pretrain", "epochs", "lr", "momentum"),
-    [({}, 5, 0.01, 0.9), ({"epochs": 2, "lr": 0.1, "momentum": 0.5}, 2, 0.1, 0.5)],
+    ("pretrain", "epochs", "lr", "momentum", "classes"),
+    [({}, 5, 0.01, 0.9, 3), ({"epochs": 2, "lr": 0.1, "momentum": 0.5}, 2, 0.1, 0.5, 4)],
 )
 def test_body_is_trained_on_the_virtual_classes_and_the_head_is_fresh(
-    make, as_input, torch_training, pretrain, epochs, lr, momentum
+    make, as_input, torch_training, pretrain, epochs, lr, momentum, classes
 ):
     """The twelve virtual images are one batch, so that an ordinary loop needs no order."""
-    experiment, folder = make(pretrain)
+    virtual = {**VIRTUAL, "classes": classes, "per_class": 12 // classes}
+    experiment, folder = make(pretrain, virtual=virtual)
     problem = Problem(experiment, folder)
     simulation = Simulation(experiment, problem=problem)
     images = as_input(problem.virtual_images.images, 0.5, 0.25)
-    plain = problem.build(3)
+    plain = problem.build(classes)
     sgd = torch.optim.SGD(plain.parameters(), lr, momentum, weight_decay=0.01)
     labels = torch.from_numpy(problem.virtual_images.labels)
     torch_training(plain, sgd, images, labels, [np.arange(12)] * epochs, 12)
@@ -55,7 +56,7 @@ def test_body_is_trained_on_the_virtual_classes_and_the_head_is_fresh(
 
 
 def test_pretraining_samples_count_in_the_first_round(make):
-    simulation = Simulation(*make({"epochs": 3}), lanes=1)
+    simulation = Simulation(*make({"epochs": 3}))
     assert simulation.pretraining_samples == 36
     records = [simulation.run_round() for _ in range(2)]
     assert [record.samples for record in records] == [40 + 36, 40]  # two of four clients with 20 each

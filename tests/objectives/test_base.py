@@ -36,7 +36,8 @@ def test_what_each_objective_asks_for_with_ten_natural_classes(
 ):
     assert objective.outputs(10, virtual_classes) == outputs
     assert objective.virtual_targets(torch.tensor([0, 2]), 10).tolist() == targets
-    assert objective.virtual_rows == rows
+    assert objective.virtual_rows(128) == rows
+    assert objective.virtual_rows(7) == (7 if rows == 128 else rows)
     assert objective.uses_virtual == uses_virtual
 
 

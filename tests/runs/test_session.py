@@ -194,17 +194,20 @@ def _stop_at(call: int, function: Callable[..., Any], stop: BaseException, *, la
     return stopping
 
 
-@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
-    ("owner", "method", "call"),
+    ("owner", "method", "call", "late"),
     [
-        (Simulation, "run_round", 4),
-        (RunFolder, "append", 4),
-        (RunFolder, "save_features", 1),
-        (RunFolder, "save_model", 4),
-        (RunFolder, "save_state", 2),
-        (RunFolder, "begin", 1),
-        (RunFolder, "cut_back", 1),
+        (RunFolder, "begin", 1, False),
+        (RunFolder, "cut_back", 1, True),
+        (Simulation, "run_round", 4, False),
+        (Simulation, "run_round", 4, True),
+        (RunFolder, "save_features", 1, True),
+        (RunFolder, "save_model", 4, False),
+        (RunFolder, "save_model", 4, True),
+        (RunFolder, "append", 4, False),
+        (RunFolder, "append", 4, True),
+        (RunFolder, "save_state", 2, False),
+        (RunFolder, "save_state", 2, True),
     ],
 )
 def test_stopped_anywhere_it_goes_on_to_the_same_end(

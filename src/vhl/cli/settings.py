@@ -78,4 +78,5 @@ def run_folder(arguments: Sequence[str]) -> Path | None:
 def read(arguments: Sequence[str]) -> Experiment:
     """The experiment that files and settings describe; later ones win."""
     files, pairs = split(arguments)
+    pairs.sort(key=lambda pair: pair[0] != "profile")  # so that what is set beside a profile wins over it
     return Experiment.read(*files, *[nest(key, parse_value(value)) for key, value in pairs])

@@ -16,6 +16,9 @@ from vhl.engine.vectors import FlatModel
 from vhl.experiment import Training
 from vhl.objectives.base import Batch, Objective
 
+MOMENTUM = "engine.momentum"
+"""Where a client's state holds its optimiser's momentum; an algorithm's own vectors have no dot."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -46,7 +49,7 @@ class Job:
     """Indices into the natural images."""
     rate: float
     state: Vectors
-    """The client's own vectors; ``momentum`` among them where it is kept."""
+    """The client's own vectors; its momentum among them where that is kept."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Lane:
         client = Client(server.parameters, server.state, job.state)
         model.load(server.parameters, server.buffers)
         model.module.train()
-        self.momentum.copy_(job.state["momentum"]) if "momentum" in job.state else self.momentum.zero_()
+        self.momentum.copy_(job.state[MOMENTUM]) if MOMENTUM in job.state else self.momentum.zero_()
         self.rate.fill_(job.rate)
         totals: dict[str, Tensor] = {}
         for draws in self._plan(job):
@@ -90,7 +93,7 @@ class Lane:
                 totals[name] = totals[name] + value if name in totals else value
         message, state = self.task.algorithm.finish(model.parameters, client, work)
         if self.task.training.keep_momentum:
-            state = {**state, "momentum": self.momentum.clone()}
+            state = {**state, MOMENTUM: self.momentum.clone()}
         update = Update(job.client, work, model.parameters.clone(), model.buffers.clone(), message)
         return Outcome(update, state, totals, _all_finite(update))
 

@@ -12,7 +12,7 @@ from vhl.objectives.base import Objective
 
 def client_rng(seed: int, round_: int, client: int) -> np.random.Generator:
     """The client's chance in this round: the same on every device, in any order, after any resume."""
-    return np.random.default_rng(np.random.SeedSequence([seed, round_, client]))
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(round_, client)))
 
 
 def steps_per_epoch(samples: int, batch: int) -> int:
@@ -39,9 +39,10 @@ def draw_plan(
     index, weights = _natural_order(rng, samples, batch, epochs)
     plan = {"index": index, "weights": weights}
     plan |= {f"natural.{k}": v for k, v in natural.draw(rng, index.shape).items()}
-    if virtual is not None and objective.virtual_rows:
-        rows = (steps, objective.virtual_rows)
-        plan["virtual"] = _endless_passes(rng, len(virtual), steps * objective.virtual_rows).reshape(rows)
+    virtual_rows = objective.virtual_rows(batch)
+    if virtual is not None and virtual_rows:
+        rows = (steps, virtual_rows)
+        plan["virtual"] = _endless_passes(rng, len(virtual), steps * virtual_rows).reshape(rows)
         plan |= {f"virtual.{k}": v for k, v in virtual.draw(rng, rows).items()}
     plan |= {f"draws.{k}": v for k, v in objective.draws(rng, steps, batch, classes, features).items()}
     return plan

@@ -179,13 +179,14 @@ class Problem:
     def compute(self) -> float:
         """Multiply-adds of a training step relative to plain FedAvg's."""
         plain = self.measure(self.classes).multiply_adds
-        rows = self.experiment.training.batch_size + self.experiment.objective.virtual_rows
-        return rows * self.shape.multiply_adds / (self.experiment.training.batch_size * plain)
+        natural = self.experiment.training.batch_size
+        rows = natural + self.experiment.objective.virtual_rows(natural)
+        return rows * self.shape.multiply_adds / (natural * plain)
 
     def notes(self) -> list[str]:
         """Sentences a user should read before training."""
         notes = self.experiment.algorithm.notes(self.experiment.training)
-        if self.experiment.objective.virtual_rows and self.virtual_classes != self.classes:
+        if self.experiment.objective.virtual_rows(1) and self.virtual_classes != self.classes:
             notes.append(
                 f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "
                 "one side only is not calibrated."

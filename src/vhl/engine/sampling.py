@@ -34,7 +34,7 @@ def sample(experiment: Experiment, round_: int, clients: int) -> list[int]:
     if experiment.sampling == "legacy":
         chosen = np.random.RandomState(round_).choice(clients, count, replace=False)
     else:
-        rng = np.random.default_rng(np.random.SeedSequence([experiment.seeds.sampling, round_]))
+        rng = np.random.default_rng(np.random.SeedSequence(experiment.seeds.sampling, spawn_key=(round_,)))
         chosen = rng.choice(clients, count, replace=False)
     return sorted(int(client) for client in chosen)
 

@@ -86,7 +86,7 @@ class Simulation:
         if not kept:
             raise VHLError(
                 f"Round {before.round + 1}: every client's model became infinite or NaN; lower training.lr "
-                f"(now {self.experiment.training.lr}). Round {before.round} is the last good state."
+                f"(now {self.experiment.training.lr}), for round {before.round} is the last good state."
             )
         self.state = self._advance(jobs, kept)
         record = self._measure(jobs, kept, [j.client for j, ok in zip(jobs, finite, strict=True) if not ok])
@@ -177,7 +177,8 @@ class Simulation:
 
     def _samples(self, jobs: Sequence[Job]) -> int:
         """Images trained on: natural ones once an epoch, B_v virtual ones a step; fillers are not counted."""
-        training, virtual = self.experiment.training, self.experiment.objective.virtual_rows
+        training = self.experiment.training
+        virtual = self.experiment.objective.virtual_rows(training.batch_size)
         sizes = [len(job.samples) for job in jobs]
         steps = sum(steps_per_epoch(size, training.batch_size) for size in sizes)
         return training.epochs * (sum(sizes) + steps * virtual)

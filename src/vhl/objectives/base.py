@@ -52,9 +52,8 @@ class Objective(Component):
     uses_virtual: ClassVar[bool] = False
     """Whether it needs the virtual set."""
 
-    @property
-    def virtual_rows(self) -> int:
-        """Virtual images that join each batch."""
+    def virtual_rows(self, natural: int) -> int:
+        """Virtual images that join each batch of ``natural`` images."""
         return 0
 
     @property

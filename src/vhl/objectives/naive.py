@@ -20,14 +20,15 @@ class Naive(Plain):
 
     uses_virtual: ClassVar[bool] = True
 
-    virtual_batch: int = Field(128, ge=1, description="B_v: virtual images in each batch")
+    virtual_batch: int | None = Field(
+        None, ge=1, description="B_v: virtual images in each batch; unset is as many as natural ones"
+    )
     shared_labels: bool = Field(
         False, description="virtual class c shares output c with natural class c, instead of C_d + c"
     )
 
-    @property
-    def virtual_rows(self) -> int:
-        return self.virtual_batch
+    def virtual_rows(self, natural: int) -> int:
+        return self.virtual_batch or natural
 
     def outputs(self, classes: int, virtual_classes: int) -> int:
         return max(classes, virtual_classes) if self.shared_labels else classes + virtual_classes

@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
+from vhl import __version__
+
 
 def environment() -> dict[str, Any]:
-    packages = ("vhl", "torch", "numpy", "scikit-learn", "pydantic", "safetensors")
+    packages = ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
-        "packages": {package: version(package) for package in packages},
+        "packages": {"vhl": __version__, **{package: version(package) for package in packages}},
         "system": platform.system(),
         "machine": platform.machine(),
         "processor": _processor(),

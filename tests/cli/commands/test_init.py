@@ -33,6 +33,7 @@ def test_with_every_comment_taken_away_it_still_is(vhl: Any) -> None:
     table = tomllib.loads(uncomment(Path("mine.toml").read_text(encoding="utf-8")))
     assert Experiment.make(table) == Experiment.make({})
     assert table["training"]["lr"] == 0.01 and table["objective"]["tap"] == "last"  # it is no empty table
+    assert table["objective"]["distance"] == {"name": "supcon", "temperature": 0.07}
 
 
 def test_it_has_every_setting_with_its_help_text() -> None:

@@ -1,0 +1,30 @@
+"""Any algorithm learns with any objective: the promise that VHL is orthogonal to the algorithm."""
+
+from __future__ import annotations
+
+import pytest
+
+from vhl import Experiment, simulate
+from vhl.registry import available
+
+PAIRS = [(a, o) for a in sorted(available("algorithms")) for o in sorted(available("objectives"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("algorithm", "objective"), PAIRS)
+def test_seventy_percent_on_iid_digits_within_twenty_rounds(algorithm: str, objective: str) -> None:
+    experiment = Experiment(
+        data="digits",
+        partition="iid",
+        algorithm=algorithm,
+        objective=objective,
+        virtual={"name": "noise", "per_class": 200, "flip": False},
+        training={"batch_size": 32, "lr": 0.03},
+        rounds=20,
+    )
+    accuracies = []
+    for record in simulate(experiment):
+        accuracies.append(record.accuracy or 0.0)
+        if accuracies[-1] >= 0.7:
+            return
+    pytest.fail(f"best of 20 rounds: {max(accuracies):.1%}")

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: tests run side by side, one core each
+
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

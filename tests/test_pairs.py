@@ -19,7 +19,7 @@ def test_seventy_percent_on_iid_digits_within_twenty_rounds(algorithm: str, obje
         algorithm=algorithm,
         objective=objective,
         virtual={"name": "noise", "per_class": 200, "flip": False},
-        training={"batch_size": 32, "lr": 0.03},
+        training={"batch_size": 32, "lr": 0.05, "epochs": 2},
         rounds=20,
     )
     accuracies = []

@@ -43,7 +43,7 @@ def another_value(name: str, field: FieldInfo) -> Any:
     if get_origin(kind) is Literal:
         return next(choice for choice in get_args(kind) if choice != field.default)
     if get_origin(kind) is tuple:
-        return [2, 3] if get_args(kind)[0] is int else [0.75]
+        return [0.75] if get_args(kind)[0] is float else [2, 3]
     if kind is bool:
         return not field.default
     return 5 if kind is int and field.default != 5 else 0.375 if kind is float else 6

@@ -51,7 +51,7 @@ def straight(
 
 
 def spare(moments: list[str]) -> list[int]:
-    """One moment of each kind before the checkpoint of round 4."""
+    """One moment of each kind before the checkpoint of round 4, and when the last one replaces it."""
     wanted = (
         "after the rename of data.json",
         "half of experiment.toml.part",
@@ -60,8 +60,10 @@ def spare(moments: list[str]) -> list[int]:
         "half of best-000003.safetensors.part",
         "after the rename of best-000003.safetensors",
         "half of round-000003.safetensors.part",
+        "before the rename of server-000005.safetensors",
     )
-    return [moments.index(what) for what in wanted]
+    last_manifest = len(moments) - 1 - moments[::-1].index("after the rename of manifest.json")
+    return [*(moments.index(what) for what in wanted), last_manifest]
 
 
 def checkpoint(moments: list[str]) -> list[int]:

@@ -182,14 +182,16 @@ class RunFolder:
             "best": best,
         }
         write_json(self.path / "state" / "manifest.json", manifest)
-        self._forget({server, "manifest.json", *clients.values()}, best)
+        self.forget_all_but(manifest)
 
-    def _forget(self, state_files: set[str], best: dict[str, Any] | None) -> None:
+    def forget_all_but(self, manifest: dict[str, Any]) -> None:
+        """Remove what older checkpoints, or one that a kill cut short, left behind."""
+        state_files = {manifest["server"], "manifest.json", *manifest["clients"].values()}
         for file in (self.path / "state").iterdir():
             if file.name not in state_files:
                 file.unlink(missing_ok=True)
         for file in (self.path / "models").glob("best-*"):
-            if best is None or file.name != best["file"]:
+            if manifest["best"] is None or file.name != manifest["best"]["file"]:
                 file.unlink(missing_ok=True)
 
     def load_state(self, manifest: dict[str, Any]) -> State:

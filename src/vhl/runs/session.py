@@ -75,6 +75,8 @@ class Session:
             self.folder.begin(self.experiment, _describe_data(problem), environment())
         else:
             self.folder.extend(self.experiment)
+        if manifest is not None:
+            self.folder.forget_all_but(manifest)
         self.folder.cut_back(self._saved_round)
         return simulation
 

@@ -4,7 +4,8 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: tests run side by side, one core each
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.nn import functional as F
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source
 from vhl.engine.simulation import Simulation
+from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.base import Batch, Objective, weighted_mean
@@ -158,3 +160,19 @@ def digit_simulation(
         return Simulation(Experiment(**{**defaults, **settings}), folder, lanes=lanes)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def complains() -> Callable[..., Any]:
+    """``with complains("a", "b"):`` expects one sentence that contains every text."""
+
+    @contextmanager
+    def expect(*texts: object) -> Iterator[None]:
+        with pytest.raises(VHLError) as caught:
+            yield
+        message = str(caught.value)
+        assert "\n" not in message and message.endswith((".", "?"))
+        for text in texts:
+            assert str(text) in message
+
+    return expect

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from vhl.data.sources._decode import decode_all
 from vhl.data.sources.base import set_channels
 from vhl.errors import VHLError
+from vhl.files import write_tensors
 from vhl.models.base import Model
 from vhl.models.files import fill, read_tensors
 from vhl.registry import build
-from vhl.runs.files import write_tensors
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,9 @@ class Seeds(_Section):
     data: int = Field(
         0, ge=0, lt=2**32, description="partition, splits, virtual set: another one is another problem"
     )
-    model: int = Field(0, ge=0, description="initial weights")
-    sampling: int = Field(0, ge=0, description="which clients take part in a round")
-    batches: int = Field(0, ge=0, description="order of samples, crops, flips")
+    model: int = Field(0, ge=0, lt=2**32, description="initial weights")
+    sampling: int = Field(0, ge=0, lt=2**32, description="which clients take part in a round")
+    batches: int = Field(0, ge=0, lt=2**32, description="order of samples, crops, flips")
 
 
 class Experiment(_Section):
@@ -72,7 +72,12 @@ class Experiment(_Section):
 
     release = {"sampling": "legacy"}
 
-    name: str = Field("", max_length=200, description="name of the run folder; unset is made from the parts")
+    name: str = Field(
+        "",
+        max_length=200,
+        coerce_numbers_to_str=True,
+        description="name of the run folder; unset is made from the parts",
+    )
     profile: Profile = Field(
         "paper", description="choices the paper leaves open: as its text says, or as the authors' code does"
     )

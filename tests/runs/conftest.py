@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.session import Session
 
@@ -99,19 +97,3 @@ def content() -> Callable[[Path], dict[str, Any]]:
         return found
 
     return read
-
-
-@pytest.fixture(scope="session")
-def complains() -> Callable[..., Any]:
-    """``with complains("a", "b"):`` expects one sentence that contains every text."""
-
-    @contextmanager
-    def expect(*texts: object) -> Iterator[None]:
-        with pytest.raises(VHLError) as caught:
-            yield
-        message = str(caught.value)
-        assert "\n" not in message and message.endswith((".", "?"))
-        for text in texts:
-            assert str(text) in message
-
-    return expect

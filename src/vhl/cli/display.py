@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from rich.box import SIMPLE_HEAD
@@ -55,14 +55,27 @@ def _follow_live(records: Iterable[Record], rounds: int, title: str) -> None:
         bar = progress.add_task("", total=rounds, accuracy="", speed="")
         best, images, seconds = 0.0, 0, 0.0
         for record in records:
-            images, seconds = (
-                images + record.samples,
-                seconds + record.seconds,
-            )  # starting up counts for nothing
+            images += record.samples
+            seconds += record.seconds  # starting up counts for nothing
             best = max(best, record.accuracy or 0.0)
             speed = f"{images / seconds:,.0f} images/s"
             accuracy = f"accuracy {percent(record.accuracy)} (best {percent(best)})"
             progress.update(bar, completed=record.round, accuracy=accuracy, speed=speed)
+
+
+def making_images() -> Callable[[int, int], None]:
+    """A bar for the making of a virtual set, gone when it is done; nothing where there is no terminal."""
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task("making virtual images", start=False)
+
+    def show(done: int, total: int) -> None:
+        bar.start()
+        bar.start_task(task)
+        bar.update(task, completed=done, total=total)
+        if done >= total:
+            bar.stop()
+
+    return show
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.partitions.base import count_matrix, heterogeneity
 from vhl.data.sources.base import data_directory
+from vhl.engine.cost import MultiplyAdds
 from vhl.engine.lanes import Task
 from vhl.engine.stream import Stream
 from vhl.errors import VHLError
@@ -132,18 +133,14 @@ class Problem:
 
     def measure(self, outputs: int) -> Shape:
         """Run one image through a network with this many outputs."""
-        from torch.utils.flop_counter import FlopCounterMode
-
         height, width, channels = self.dataset.train.shape
         module = self.build(outputs).eval()
-        counter = FlopCounterMode(display=False)
-        with torch.no_grad(), counter:
+        with torch.no_grad(), MultiplyAdds(module) as counter:
             result = module(torch.zeros(1, channels, height, width))
         features, logits = _check_output(result, outputs, self.experiment.model.name)
         self._check_tap(features)
         lengths = {tap: feature[0].numel() for tap, feature in features.items()}
-        multiply_adds = counter.get_total_flops() // 2
-        return Shape(self.classes, logits.shape[1], channels, (height, width), lengths, multiply_adds)
+        return Shape(self.classes, logits.shape[1], channels, (height, width), lengths, max(1, counter.total))
 
     def _check_tap(self, features: dict[str, Tensor]) -> None:
         tap = getattr(self.experiment.objective, "tap", "last")

@@ -27,9 +27,9 @@ from vhl.engine.record import Record
 from vhl.engine.simulation import State
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.files import cannot_write, read_json, write_bytes, write_json, write_tensors
 from vhl.models.files import read_tensors
 from vhl.runs.dotted import dotted
-from vhl.runs.files import cannot_write, read_json, write_bytes, write_json, write_tensors
 
 _RESUMABLE = {"rounds", "name", "device", "checkpoint_every"}
 """Settings that may differ when a run is continued: they change no round that was already computed."""

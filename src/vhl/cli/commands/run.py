@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from vhl.cli import settings
-from vhl.cli.display import comparison_table, console, errors, follow, percent
+from vhl.cli.display import comparison_table, console, errors, follow, making_images, percent
 from vhl.experiment import Experiment
 from vhl.runs.compare import compare
 from vhl.runs.folder import RunFolder
@@ -46,6 +46,7 @@ def run(experiment: Experiment, runs: Path, resume: bool, data_dir: Path | None)
         runs,
         resume=resume,
         data_dir=data_dir,
+        on_progress=making_images(),
         on_note=lambda note: errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True),
     )
     title = experiment.name or default_name(experiment)

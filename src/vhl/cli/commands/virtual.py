@@ -6,14 +6,13 @@ import argparse
 import io
 
 import numpy as np
-from rich.progress import Progress
 
 from vhl.cli import settings
-from vhl.cli.display import console, percent
+from vhl.cli.display import console, making_images, percent
 from vhl.data.sources.base import data_directory
 from vhl.engine.problem import choose_device
 from vhl.errors import VHLError
-from vhl.runs.files import write_bytes
+from vhl.files import write_bytes
 from vhl.virtual.sets import picture, separability, virtual_set
 
 
@@ -25,17 +24,15 @@ def main(arguments: argparse.Namespace) -> None:
     directory = data_directory(arguments.data_dir)
     dataset = experiment.data.load(directory, experiment.seeds.data)
     classes = experiment.virtual.classes or len(dataset.classes)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("making images")
-        images = virtual_set(
-            experiment.virtual,
-            classes,
-            dataset.train.shape,
-            experiment.seeds.data,
-            directory,
-            choose_device(experiment.device),
-            lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+    images = virtual_set(
+        experiment.virtual,
+        classes,
+        dataset.train.shape,
+        experiment.seeds.data,
+        directory,
+        choose_device(experiment.device),
+        making_images(),
+    )
     packed, drawn = io.BytesIO(), io.BytesIO()
     np.savez_compressed(packed, images=images.images, labels=images.labels)
     picture(images, arguments.samples).save(drawn, "PNG")

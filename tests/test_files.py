@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from vhl.runs.files import read_json, write_bytes, write_json, write_tensors
+from vhl.files import read_json, write_bytes, write_json, write_tensors
 
 
 def test_a_file_is_written_with_its_folders(tmp_path: Path) -> None:

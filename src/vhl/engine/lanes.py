@@ -181,7 +181,7 @@ def _count_hits(batch: Batch, objective: Objective) -> dict[str, Tensor]:
         targets = objective.virtual_targets(batch.virtual_labels, batch.classes)
         virtual = predicted[len(batch.labels) :] == targets
         hits["virtual_hits"] = virtual.sum().float()
-        hits["virtual_rows"] = torch.tensor(float(len(targets)), device=predicted.device)
+        hits["virtual_rows"] = torch.full((), float(len(targets)), device=predicted.device)
     return hits
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vhl.virtual.base import Generator
+from vhl.virtual.base import Generator, Workplace
 from vhl.virtual.decoder import Decoder
 from vhl.virtual.noise import Noise
 from vhl.virtual.stylegan import StyleGAN
@@ -59,7 +59,7 @@ def test_a_class_of_its_own_does_not_depend_on_how_many_others_follow(generator:
 def test_progress_counts_up_to_all_images(generator: Generator) -> None:
     calls: list[tuple[int, int]] = []
 
-    generator.generate(2, 300, (8, 8, 1), 0, progress=lambda *done: calls.append(done))
+    generator.generate(2, 300, (8, 8, 1), 0, Workplace(progress=lambda *done: calls.append(done)))
 
     assert [made for made, _ in calls] == sorted({made for made, _ in calls})
     assert {total for _, total in calls} == {600}

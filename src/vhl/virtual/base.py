@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], None]
 """Called with (images made so far, images in all)."""
+
+Shape = tuple[int, int, int]
+"""Height, width, channels."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where a set is made; it decides nothing about the images, but for a device's rounding."""
+
+    device: torch.device | str = "cpu"
+    data_dir: Path | None = None
+    """For generators that read files; unset is the user's data directory."""
+    progress: Progress | None = None
+
+
+DEFAULT = Workplace()
 
 
 class Generator(ImageStream):
@@ -44,17 +61,9 @@ class Generator(ImageStream):
         return self.per_class or max(1, min(5_000, 50_000 // classes))
 
     def generate(
-        self,
-        classes: int,
-        per_class: int,
-        shape: tuple[int, int, int],
-        seed: int,
-        *,
-        device: torch.device | str = "cpu",
-        data_dir: Path | None = None,
-        progress: Progress | None = None,
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
-        """Make ``classes`` × ``per_class`` images of ``shape`` (height, width, channels), in class order.
+        """Make ``classes`` × ``per_class`` images of ``shape``, in class order.
 
         All random numbers are drawn on the CPU from ``seed``, so that devices differ by rounding at most.
         """

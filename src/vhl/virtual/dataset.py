@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from vhl.data.sources.base import Source, data_directory, set_channels
 from vhl.errors import VHLError
 from vhl.registry import part
 from vhl.virtual._pixels import assemble, resize
-from vhl.virtual.base import Generator, Progress
+from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
 
 _CHUNK = 500  # images at a time: bounds memory
 
@@ -42,17 +41,9 @@ class LabelledDataset(Generator):
         return self.per_class or sys.maxsize  # a bound: each class has what the dataset has
 
     def generate(
-        self,
-        classes: int,
-        per_class: int,
-        shape: tuple[int, int, int],
-        seed: int,
-        *,
-        device: torch.device | str = "cpu",
-        data_dir: Path | None = None,
-        progress: Progress | None = None,
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
-        dataset = self.source.load(data_directory(data_dir), seed)
+        dataset = self.source.load(data_directory(place.data_dir), seed)
         known = len(dataset.classes)
         if known < classes:
             raise VHLError(
@@ -64,9 +55,9 @@ class LabelledDataset(Generator):
 
         def make(span: slice) -> torch.Tensor:
             pixels = set_channels(originals[chosen[span]], shape[2])
-            return resize(torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2) / 255, *shape[:2])
+            return resize(torch.from_numpy(pixels).to(place.device).permute(0, 3, 1, 2) / 255, *shape[:2])
 
-        return assemble(dataset.train.labels[chosen], shape, make, chunk=_CHUNK, progress=progress)
+        return assemble(dataset.train.labels[chosen], shape, make, chunk=_CHUNK, progress=place.progress)
 
 
 def _choose(labels: np.ndarray, classes: int, per_class: int, rng: np.random.Generator) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu
 
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
-from vhl.virtual.base import Generator, Progress
+from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
 
 _CHUNK = 2**23  # numbers in the largest map of one chunk: bounds memory
 _GRID = 8  # side of the map that the linear layer makes
@@ -39,15 +38,7 @@ class Decoder(Generator):
     deviation: float = Field(1.0, ge=0, description="standard deviation of a sample around its class mean")
 
     def generate(
-        self,
-        classes: int,
-        per_class: int,
-        shape: tuple[int, int, int],
-        seed: int,
-        *,
-        device: torch.device | str = "cpu",
-        data_dir: Path | None = None,
-        progress: Progress | None = None,
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
         fixed, samples = np.random.SeedSequence(seed).spawn(2)
         class_seeds, sample_rng = fixed.spawn(classes), np.random.default_rng(samples)
@@ -61,11 +52,11 @@ class Decoder(Generator):
                 rng = np.random.default_rng(class_seeds[label])
                 mean = self.mean_deviation * rng.standard_normal(self.latent, np.float32)
                 latents = mean + self.deviation * rows[labels[part] == label]
-                images.append(_decode(torch.from_numpy(latents).to(device), self.width, shape, rng))
+                images.append(_decode(torch.from_numpy(latents).to(place.device), self.width, shape, rng))
             return resize(torch.cat(images) / 2 + 0.5, *shape[:2])
 
         largest = self.width * math.prod(_GRID * 2 ** _doublings(side) for side in shape[:2])
-        return assemble(labels, shape, make, chunk=max(1, _CHUNK // largest), progress=progress)
+        return assemble(labels, shape, make, chunk=max(1, _CHUNK // largest), progress=place.progress)
 
 
 def _decode(

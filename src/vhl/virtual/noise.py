@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch.nn.functional import interpolate
 
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble
-from vhl.virtual.base import Generator, Progress
+from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
 
 _CHUNK = 500  # images at a time: small enough for the processor's cache
 
@@ -30,15 +29,7 @@ class Noise(Generator):
     deviation: float = Field(0.5, ge=0, description="standard deviation of a sample around its class mean")
 
     def generate(
-        self,
-        classes: int,
-        per_class: int,
-        shape: tuple[int, int, int],
-        seed: int,
-        *,
-        device: torch.device | str = "cpu",
-        data_dir: Path | None = None,
-        progress: Progress | None = None,
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
         height, width, channels = shape
         means_rng, noise_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
@@ -49,7 +40,7 @@ class Noise(Generator):
             coarse = means[labels[part]]
             coarse += self.deviation * noise_rng.standard_normal(coarse.shape, np.float32)
             # channels last is the order the bytes are stored in: it saves a transposition
-            maps = torch.from_numpy(coarse).to(device, memory_format=torch.channels_last)
+            maps = torch.from_numpy(coarse).to(place.device, memory_format=torch.channels_last)
             return interpolate(maps, (height, width), mode="bilinear")
 
-        return assemble(labels, shape, make, chunk=_CHUNK, progress=progress)
+        return assemble(labels, shape, make, chunk=_CHUNK, progress=place.progress)

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from vhl.data.images import ImageSet, ImageStream
-from vhl.virtual.base import Generator, Progress
+from vhl.virtual.base import Generator, Progress, Shape, Workplace
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def virtual_set(
     generator: Generator,
     classes: int,
-    shape: tuple[int, int, int],
+    shape: Shape,
     seed: int,
     data_dir: Path,
     device: torch.device | str = "cpu",
@@ -43,10 +43,8 @@ def virtual_set(
     """
 
     def make() -> ImageSet:
-        count = generator.count_per_class(classes)
-        return generator.generate(
-            classes, count, shape, seed, device=device, data_dir=data_dir, progress=progress
-        )
+        place = Workplace(device, data_dir, progress)
+        return generator.generate(classes, generator.count_per_class(classes), shape, seed, place)
 
     if vars(type(generator)).get("version") is None:
         return make()
@@ -59,7 +57,7 @@ def virtual_set(
     return images
 
 
-def fingerprint(generator: Generator, classes: int, shape: tuple[int, int, int], seed: int) -> str:
+def fingerprint(generator: Generator, classes: int, shape: Shape, seed: int) -> str:
     """SHA-256 of all that decides the images: equal fingerprints, equal images (but for a device's rounding).
 
     Crop, flip and the like are left out: they happen in training.

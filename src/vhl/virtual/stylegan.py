@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from pydantic import Field
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
 from vhl.virtual._stylegan import Network, layer_width
-from vhl.virtual.base import Generator, Progress
+from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
 
 _CALIBRATION = 100  # class-mean images that the contrast is measured on, at most
 
@@ -55,18 +54,10 @@ class StyleGAN(Generator):
     )
 
     def generate(
-        self,
-        classes: int,
-        per_class: int,
-        shape: tuple[int, int, int],
-        seed: int,
-        *,
-        device: torch.device | str = "cpu",
-        data_dir: Path | None = None,
-        progress: Progress | None = None,
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
         fixed_rng, sample_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
-        world = _World(self, classes, shape, fixed_rng, device)
+        world = _World(self, classes, shape, fixed_rng, place.device)
         shift, scale = world.contrast() if self.standardise else (0.0, 1.0)
         labels = np.repeat(np.arange(classes), per_class)
 
@@ -74,7 +65,7 @@ class StyleGAN(Generator):
             rows = sample_rng.standard_normal((len(labels[part]), world.row_length), np.float32)
             return resize(world.render(labels[part], rows) * scale + shift, *shape[:2])
 
-        return assemble(labels, shape, make, chunk=world.chunk, progress=progress)
+        return assemble(labels, shape, make, chunk=world.chunk, progress=place.progress)
 
 
 class _World:
@@ -84,7 +75,7 @@ class _World:
         self,
         options: StyleGAN,
         classes: int,
-        shape: tuple[int, int, int],
+        shape: Shape,
         rng: np.random.Generator,
         device: torch.device | str,
     ) -> None:

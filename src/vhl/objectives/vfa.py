@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field
 from torch import Tensor
 
-from vhl.distances.base import Distance
-from vhl.distances.supcon import SupCon
-from vhl.models.base import ALIASES
+from vhl.objectives._calibrated import Calibrated
 from vhl.objectives.base import Batch
 from vhl.objectives.plain import Plain
-from vhl.registry import part
 
 
-class VFA(Plain):
+class VFA(Calibrated, Plain):
     """Virtual feature alignment: natural features are pulled to drawn ones; no virtual images (section 5.3).
 
     Class means μ_c ~ U[0, 1]^d are drawn once for all clients; each step draws ⌊B/C⌋ + 1 features a class
     from N(μ_c, 0.05²), and mean CE(natural) + λ · d(natural, drawn) is minimised.
     """
 
-    calibration: float = Field(1.0, ge=0, description="λ: weight of the pull towards the drawn features")
-    tap: str = Field("last", description="feature to calibrate: last, stage1 ..., or shallow, middle, deep")
     deviation: float = Field(0.05, ge=0, description="standard deviation of the drawn features")
-    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance", "supcon")] = Field(
-        default_factory=SupCon, description="the distance d of equation 4"
-    )
-
-    @field_validator("tap")
-    @classmethod
-    def _spell_out_alias(cls, tap: str) -> str:
-        return ALIASES.get(tap, tap)
 
     def shared(self, classes: int, features: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
         rng = np.random.default_rng([seed, 0xFEA7])

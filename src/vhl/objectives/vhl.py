@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from vhl.distances.base import Distance
 from vhl.distances.supcon import SupCon, supcon
-from vhl.models.base import ALIASES
+from vhl.objectives._calibrated import Calibrated
 from vhl.objectives.base import Batch
 from vhl.objectives.naive import Naive
-from vhl.registry import part
 
 
-class VHL(Naive):
+class VHL(Calibrated, Naive):
     """Virtual Homogeneity Learning: natural features are pulled to virtual ones of their class (equation 4).
 
     mean CE(natural) + mean CE(virtual) + λ · d(natural, stop-gradient(virtual)) + λ_v · SupCon(virtual),
@@ -24,20 +20,10 @@ class VHL(Naive):
 
     release = {"virtual_calibration": 0.1}
 
-    calibration: float = Field(1.0, ge=0, description="λ: weight of the pull towards the virtual features")
     virtual_calibration: float = Field(
         0.0, ge=0, description="λ_v: weight of SupCon among virtual features alone"
     )
-    tap: str = Field("last", description="feature to calibrate: last, stage1 ..., or shallow, middle, deep")
     detach: bool = Field(True, description="let no gradient of the pull reach the virtual features")
-    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance", "supcon")] = Field(
-        default_factory=SupCon, description="the distance d of equation 4"
-    )
-
-    @field_validator("tap")
-    @classmethod
-    def _spell_out_alias(cls, tap: str) -> str:
-        return ALIASES.get(tap, tap)
 
     @model_validator(mode="after")
     def _virtual_calibration_is_supcon(self) -> VHL:

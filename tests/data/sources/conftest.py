@@ -6,35 +6,16 @@ import gzip
 import io
 import struct
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from vhl.errors import VHLError
-
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(7)
-
-
-@pytest.fixture
-def complains() -> Callable[..., object]:
-    """``with complains("a", "b"):`` expects one sentence that contains every text."""
-
-    @contextmanager
-    def expect(*texts: object) -> Iterator[None]:
-        with pytest.raises(VHLError) as caught:
-            yield
-        message = str(caught.value)
-        assert "\n" not in message and message.endswith(".")
-        for text in texts:
-            assert str(text) in message
-
-    return expect
 
 
 @pytest.fixture

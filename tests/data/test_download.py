@@ -185,11 +185,8 @@ def test_an_interrupted_download_leaves_nothing(server, official, tmp_path):
                 assert written[0].stat().st_size >= len(BODY) // 2 - (1 << 16)
                 raise KeyboardInterrupt
 
-    with pytest.raises(
-        VHLError, match=r"was stopped and nothing of it kept; run `vhl data get fmnist"
-    ) as caught:
+    with pytest.raises(KeyboardInterrupt, match=r"Nothing of \S+ was kept; run `vhl data get fmnist"):
         get("fmnist", tmp_path, console=Interrupting(file=io.StringIO()))
-    assert isinstance(caught.value.__cause__, KeyboardInterrupt)
     assert files_in(tmp_path) == []
 
 

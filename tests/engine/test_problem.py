@@ -195,6 +195,9 @@ def test_notes(problem, array_source, small_digits):
     (note,) = problem(algorithm="fednova", training={"keep_momentum": True}).notes()
     assert "keep_momentum" in note
     sited = array_source(small_digits().read(None, 0).train, 4, sites=2)
+    assert problem(partition="centralized").notes() == []
+    (note,) = problem(partition="centralized", training={"keep_momentum": False}).notes()
+    assert "keep_momentum=true" in note
     (note,) = problem(data=sited).notes()
     assert "2 sites" in note
 

@@ -75,14 +75,14 @@ def _all_or_nothing(file: OfficialFile, target: Path, command: str, timeout: flo
         for folder in made:
             with suppress(OSError):  # others may have put something into it
                 folder.rmdir()
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"Nothing of {file.url} was kept; {command} to start again.") from None
         raise VHLError(_explain(error, file, target, command, timeout)) from error
 
 
-def _explain(error: BaseException, file: OfficialFile, target: Path, command: str, timeout: float) -> str:
+def _explain(error: Exception, file: OfficialFile, target: Path, command: str, timeout: float) -> str:
     from requests import ConnectionError, HTTPError, RequestException, Timeout
 
-    if isinstance(error, KeyboardInterrupt):
-        return f"The download of {file.url} was stopped and nothing of it kept; {command} to start again."
     if isinstance(error, HTTPError) and error.response is not None:
         answer = f"{error.response.status_code} {error.response.reason}".strip()
         return f"{file.url} answered {answer}; {command} later, or save the file as {target} yourself."

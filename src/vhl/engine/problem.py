@@ -193,7 +193,10 @@ class Problem:
         ]
         if held_by_nobody:
             notes.append(f"No client holds a training image of class {', '.join(held_by_nobody)}.")
-        if self.dataset.sites and self.experiment.partition.name != "given":
+        training, partition = self.experiment.training, self.experiment.partition.name
+        if partition == "centralized" and training.momentum and not training.keep_momentum:
+            notes.append("Momentum restarts every round; training.keep_momentum=true is ordinary training.")
+        if self.dataset.sites and partition != "given":
             notes.append(
                 f"The data name {len(self.dataset.sites)} sites; partition=given makes them the clients."
             )

@@ -169,3 +169,10 @@ def test_a_name_that_looks_like_a_date() -> None:
 def test_a_word_that_is_nothing(tmp_path: Path) -> None:
     with pytest.raises(VHLError, match="KEY=VALUE"):
         settings.read([str(tmp_path / "nothing")])
+
+
+def test_a_profile_gives_way_to_what_is_set_beside_it_in_any_order() -> None:
+    for words in (["profile=release", "algorithm.mu=0.3"], ["algorithm.mu=0.3", "profile=release"]):
+        experiment = settings.read(["algorithm=fedprox", *words])
+        assert experiment.table()["algorithm"]["mu"] == 0.3
+        assert experiment.training.keep_momentum

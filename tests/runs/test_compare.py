@@ -154,6 +154,14 @@ def test_speed_up_is_over_the_first_runs(write: Write) -> None:
     assert [comparison.speed_up(row) for row in comparison.rows] == [1.0, 3.0, None]
 
 
+def test_a_seed_that_never_gets_there_leaves_no_speed_up(write: Write) -> None:
+    slow = write([0.1] * 9 + [0.6])
+    lucky = [write(a, objective="plain", seeds={"model": n}) for n, a in enumerate(([0.6], [0.1, 0.1]))]
+    for runs, speed_ups in (([slow, *lucky], [1.0, None]), ([*lucky, slow], [None, None])):
+        comparison = compare(runs, 0.5)
+        assert [comparison.speed_up(row) for row in comparison.rows] == speed_ups
+
+
 @pytest.mark.parametrize(
     ("settings", "rows"),
     [

@@ -56,6 +56,7 @@ def split(arguments: Sequence[str]) -> tuple[list[Layer], list[tuple[str, str]]]
             raise VHLError(
                 f"{argument!r} is neither a file nor KEY=VALUE; try rounds=50, or `vhl help` for the keys."
             )
+    pairs.sort(key=lambda pair: pair[0] != "profile")  # so that what is set beside a profile wins over it
     return files, pairs
 
 
@@ -78,5 +79,4 @@ def run_folder(arguments: Sequence[str]) -> Path | None:
 def read(arguments: Sequence[str]) -> Experiment:
     """The experiment that files and settings describe; later ones win."""
     files, pairs = split(arguments)
-    pairs.sort(key=lambda pair: pair[0] != "profile")  # so that what is set beside a profile wins over it
     return Experiment.read(*files, *[nest(key, parse_value(value)) for key, value in pairs])

@@ -15,6 +15,8 @@ from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 
 _LAST_SHARE = 0.1
+_NO_DIFFERENCE = ("name", "device", "checkpoint_every", "features_at", "keep_at")
+"""Settings that change no number of a run: runs that differ in them alone are the same experiment."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,14 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def speed_up(self, row: Row) -> float | None:
-        """Rounds to the target of the first row over this row's."""
+        """Rounds to the target of the first row over this row's; none where a seed of either never got there.
+
+        A mean over the seeds that did would leave out the slow ones.
+        """
         first, own = self.rows[0].over_seeds("rounds"), row.over_seeds("rounds")
-        return first.mean / own.mean if first and own else None
+        if first is None or own is None or first.count < self.rows[0].seeds or own.count < row.seeds:
+            return None
+        return first.mean / own.mean
 
 
 def final_mean(records: Sequence[Record]) -> float:
@@ -140,7 +147,7 @@ def _evaluated(run: RunFolder) -> list[Record]:
 def _without_seeds(experiment: Experiment) -> str:
     table = experiment.table()
     seeds = table.pop("seeds")
-    for key in ("name", "device", "checkpoint_every", "features_at", "keep_at"):
+    for key in _NO_DIFFERENCE:
         table.pop(key, None)
     return json.dumps([table, seeds["data"]], sort_keys=True)
 
@@ -149,15 +156,7 @@ def label(experiments: Sequence[Experiment]) -> list[str]:
     """Short names: algorithm and objective, and every other setting in which the experiments differ."""
     flat = [dotted(experiment) for experiment in experiments]
     keys = {key for table in flat for key in table}
-    ignored = {
-        "name",
-        "algorithm.name",
-        "objective.name",
-        "device",
-        "checkpoint_every",
-        "features_at",
-        "keep_at",
-    }
+    ignored = {*_NO_DIFFERENCE, "algorithm.name", "objective.name"}
     ignored |= {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
     differing = sorted(k for k in keys - ignored if len({json.dumps(t.get(k)) for t in flat if k in t}) > 1)
     labels = []

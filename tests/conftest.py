@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: tests run side by side, one core each
 
@@ -176,3 +177,11 @@ def complains() -> Callable[..., Any]:
             assert str(text) in message
 
     return expect
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_counts() -> Iterator[None]:
+    """A shell starts background jobs with Ctrl-C ignored, and what they start inherits that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

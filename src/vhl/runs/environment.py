@@ -15,11 +15,16 @@ from vhl import __version__
 
 
 def environment() -> dict[str, Any]:
-    packages = ("torch", "numpy", "scikit-learn", "pydantic", "safetensors")
+    packages = ("numpy", "scikit-learn", "pydantic", "safetensors")
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
-        "packages": {"vhl": __version__, **{package: version(package) for package in packages}},
+        # PyTorch's own word names its build, which its metadata may not
+        "packages": {
+            "vhl": __version__,
+            "torch": str(torch.__version__),
+            **{p: version(p) for p in packages},
+        },
         "system": platform.system(),
         "machine": platform.machine(),
         "processor": _processor(),

@@ -62,8 +62,8 @@ class PlainLoop:
         self.images, self.labels = _tensors(problem.dataset.train)
         self.test_images, self.test_labels = _tensors(problem.dataset.test)
         self.parts = [torch.from_numpy(part) for part in problem.parts]
-        if problem.virtual_images is not None:
-            self.virtual, self.virtual_labels = _tensors(problem.virtual_images)
+        if problem.virtual is not None:
+            self.virtual, self.virtual_labels = _tensors(problem.virtual.images)
 
     def round(self) -> None:
         start = copy.deepcopy(self.server.state_dict())

@@ -102,9 +102,15 @@ def point_simulation(array_source: Callable[..., Source]) -> Callable[..., Simul
             model=_PointModel(),
             objective=settings.pop("objective", _Quadratic()),
             training={**training, **settings.pop("training", {})},
-            **{"rounds": 2, "clients_per_round": 1.0, "device": "cpu", **settings},
+            **{
+                "rounds": 2,
+                "clients_per_round": 1.0,
+                "device": "cpu",
+                "engine": {"lanes": lanes},
+                **settings,
+            },
         )
-        return Simulation(experiment, lanes=lanes)
+        return Simulation(experiment)
 
     return make
 
@@ -155,10 +161,11 @@ def digit_simulation(
             "clients_per_round": 1.0,
             "rounds": 2,
             "device": "cpu",
+            "engine": {"lanes": lanes},
         }
         if settings.get("objective") == "vhl":
             settings["objective"] = {"name": "vhl", "virtual_batch": 6}
-        return Simulation(Experiment(**{**defaults, **settings}), folder, lanes=lanes)
+        return Simulation(Experiment(**{**defaults, **settings}), folder)
 
     return make
 

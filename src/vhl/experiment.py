@@ -67,6 +67,36 @@ class Seeds(_Section):
     batches: int = Field(0, ge=0, lt=2**32, description="order of samples, crops, flips")
 
 
+Precision = Literal["fp64", "fp32", "tf32", "bf16"]
+
+
+class Engine(_Section):
+    """How a run is computed: its speed and memory, and of its numbers the rounding alone."""
+
+    precision: Precision | None = Field(
+        None, description="fp64, fp32, tf32 or bf16; unset is bf16 on a GPU that has it, fp32 elsewhere"
+    )
+    capture: bool | None = Field(
+        None, description="replay whole training steps as CUDA graphs; unset does so on a GPU"
+    )
+    compile: bool | None = Field(
+        None, description="fuse operations; unset does so with captured steps that need not be deterministic"
+    )
+    lanes: int | None = Field(
+        None,
+        ge=1,
+        description="clients trained side by side; unset is 1, on a GPU up to 4 as memory allows",
+    )
+    deterministic: bool = Field(
+        False, description="the same bits every time, whatever the number of lanes; slower on a GPU"
+    )
+    state_memory: float = Field(
+        8.0,
+        ge=0,
+        description="GB of GPU memory for what clients keep between rounds; more lies on the host",
+    )
+
+
 class Experiment(_Section):
     """Everything that decides what a run computes; equal experiments give equal runs."""
 
@@ -101,6 +131,7 @@ class Experiment(_Section):
     )
     training: Training = Field(Training(), description="local training")
     seeds: Seeds = Field(Seeds(), description="sources of chance")
+    engine: Engine = Field(Engine(), description="how it is computed")
     rounds: int = Field(100, ge=1, description="communication rounds R")
     clients_per_round: int | float = Field(
         0.5, gt=0, description="clients that take part in a round: a number (5) or a share of all (0.5)"
@@ -158,6 +189,9 @@ class Experiment(_Section):
 
     def toml(self) -> str:
         return tomli_w.dumps(self.table())
+
+
+_SECTIONS: dict[str, type[_Section]] = {"training": Training, "seeds": Seeds, "engine": Engine}
 
 
 def read_toml(file: Path) -> dict[str, Any]:
@@ -270,8 +304,8 @@ def settings() -> dict[str, tuple[str, Any]]:
     """Every setting that does not belong to one component: dotted key, its help text and its default."""
     found = {}
     for key, field in Experiment.model_fields.items():
-        if key in ("training", "seeds"):
-            for inner, inner_field in (Training if key == "training" else Seeds).model_fields.items():
+        if key in _SECTIONS:
+            for inner, inner_field in _SECTIONS[key].model_fields.items():
                 found[f"{key}.{inner}"] = (inner_field.description or "", inner_field.default)
         else:
             found[key] = (field.description or "", field.default)

@@ -30,8 +30,15 @@ def a_record(round_: int, accuracy: float | None) -> Record:
 RECORDS = [a_record(1, 0.25), a_record(2, None), a_record(3, 0.125)]
 
 
+def follow(title: str) -> None:
+    with display.Board(at_once=1) as board:
+        for record in RECORDS:
+            board.show(title, 3, record)
+        board.end(title)
+
+
 def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    display.follow(RECORDS, 3, "title")
+    follow("title")
     assert capsys.readouterr().out.splitlines() == [
         "round 1/3  accuracy 25.0%  6,000 images/s",
         "round 2/3  accuracy –  6,000 images/s",
@@ -50,7 +57,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 def test_a_live_bar_on_a_terminal(terminal: io.StringIO) -> None:
     title = "a-name-as-long-as-the-default-names-are-seed0"
-    display.follow(RECORDS, 3, title)
+    follow(title)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
     assert title in text
     last = re.split(r"[\r\n]+", text.strip())[-1]

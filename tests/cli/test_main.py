@@ -128,15 +128,15 @@ def test_ctrl_c_ends_a_run_that_can_be_resumed(
 ) -> None:
     """In this process: it comes in the middle of round 2."""
     settings = [*tiny, "name=a b", "checkpoint_every=100"]  # a space, to see that the hint quotes it
-    run_round = Simulation.run_round
+    land = Simulation._land
 
-    def stopped(simulation: Simulation) -> Any:
+    def stopped(simulation: Simulation, flight: Any) -> Any:
         if simulation.state.round == 1:
             signal.raise_signal(signal.SIGINT)
-        return run_round(simulation)
+        return land(simulation, flight)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "run_round", stopped)
+        patch.setattr(Simulation, "_land", stopped)
         answer = vhl_("run", *settings)
     assert answer.code == 130
     assert answer.err.strip() == "vhl: stopped. `vhl run 'runs/a b' --resume` continues."
@@ -189,12 +189,12 @@ def test_signals_from_another_process(
 
 
 def test_stopped_before_anything_began(vhl_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vhl.engine import problem
+    from vhl.engine import material
 
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(problem, "virtual_set", stopped)
+    monkeypatch.setattr(material, "virtual_set", stopped)
     answer = vhl_("run")
     assert answer.code == 130 and answer.err.strip() == "vhl: stopped."
     assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from vhl.cli import settings
 from vhl.errors import VHLError
-from vhl.experiment import PARTS, Experiment, Seeds, Training
+from vhl.experiment import PARTS, Engine, Experiment, Seeds, Training
 from vhl.registry import available
 
 REQUIRED = {"folder": "folder:pictures", "npz": "npz:file.npz", "dataset": "dataset:digits"}
@@ -52,8 +52,8 @@ def another_value(name: str, field: FieldInfo) -> Any:
 def sections() -> Iterator[tuple[str, str, FieldInfo]]:
     """Dotted key, name and field of each setting that belongs to no component."""
     for name, field in Experiment.model_fields.items():
-        if name in ("training", "seeds"):
-            model: type[BaseModel] = Training if name == "training" else Seeds
+        if name in ("training", "seeds", "engine"):
+            model: type[BaseModel] = {"training": Training, "seeds": Seeds, "engine": Engine}[name]
             for inner, inner_field in model.model_fields.items():
                 yield f"{name}.{inner}", inner, inner_field
         elif name not in PARTS:

@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from vhl.algorithms.fedavg import FedAvg
 from vhl.data.images import ImageSet, ImageStream
-from vhl.engine.lanes import Task
+from vhl.engine.numerics import Numerics
 from vhl.engine.stream import Stream
+from vhl.engine.task import Task
 from vhl.experiment import Training
 from vhl.objectives.plain import Plain
 
@@ -40,10 +41,12 @@ def make_task() -> Callable[..., Task]:
         defaults = {"virtual": None, "classes": 3, "objective": Plain(), "algorithm": FedAvg(), "seed": 0}
         return Task(
             build=build,
-            device=CPU,
+            network=str(build),
+            numerics=Numerics(CPU, "fp32"),
             natural=natural,
             features={"last": 16},
             training=training,
+            longest=len(natural),
             **{**defaults, **settings},
         )
 

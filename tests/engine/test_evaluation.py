@@ -5,9 +5,11 @@ import pytest
 import torch
 from torch import nn
 
+from vhl.algorithms.base import Server
 from vhl.data.images import ImageSet, ImageStream
 from vhl.engine import evaluation
-from vhl.engine.evaluation import evaluate, look
+from vhl.engine.evaluation import Evaluator, look
+from vhl.engine.numerics import Numerics
 from vhl.engine.stream import Stream
 from vhl.engine.vectors import FlatModel
 
@@ -35,6 +37,16 @@ def stream(logits, labels):
     return Stream(
         images, ImageStream(crop=2), (np.zeros(1), np.full(1, 1 / 255)), torch.device("cpu"), augment=False
     )
+
+
+NUMERICS = Numerics(torch.device("cpu"), "fp32")
+
+
+def evaluate(model, stream, classes):
+    evaluator = Evaluator(model, NUMERICS, {"test": stream}, classes, capture=False)
+    fetched = evaluator.start(Server(model.parameters.clone(), model.buffers.clone()))
+    assert fetched.ready
+    return Evaluator.read(fetched.get(), "test")
 
 
 LOGITS = [
@@ -68,7 +80,7 @@ def test_without_virtual_outputs_both_accuracies_agree(model):
 def test_look_returns_chosen_samples(model, monkeypatch, batch):
     monkeypatch.setattr(evaluation, "_BATCH", batch)
     model.module.train()
-    found = look(model, stream(LOGITS, LABELS), torch.tensor([4, 0, 3]))
+    found = look(model, stream(LOGITS, LABELS), torch.tensor([4, 0, 3]), NUMERICS)
     assert found["logits"].tolist() == [LOGITS[4], LOGITS[0], LOGITS[3]]
     assert found["features"].tolist() == [[10 * x for x in LOGITS[n]] for n in (4, 0, 3)]
     assert found["labels"].tolist() == [1, 0, 1]

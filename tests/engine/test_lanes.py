@@ -9,8 +9,10 @@ from torch import nn
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.scaffold import SCAFFOLD
-from vhl.engine.lanes import Job, Lane, train_clients
+from vhl.engine.lanes import Lanes
+from vhl.engine.task import Job
 from vhl.engine.vectors import FlatModel
+from vhl.experiment import Engine
 from vhl.models.cnn import CNN
 from vhl.objectives.base import Batch
 from vhl.objectives.naive import Naive
@@ -26,6 +28,18 @@ VIRTUAL, VIRTUAL_LABELS = rng.integers(0, 256, (9, 8, 8, 2), np.uint8), np.arang
 def network(norm="batch", outputs=3):
     torch.manual_seed(2)
     return CNN(width=4, norm=norm).build(outputs, 2, (8, 8))
+
+
+class Lane:
+    """One lane that trains one job at a time."""
+
+    def __init__(self, task):
+        self.task, self.lanes = task, Lanes(Engine(), task.numerics)
+        self.model = FlatModel(task.build(), CPU)
+
+    def train(self, job, server):
+        (outcome,) = self.lanes.train(self.task, [job], server)
+        return outcome
 
 
 def start_of(lane, state=None):
@@ -45,12 +59,12 @@ def test_local_training_is_torch_sgd(
     training = {"momentum": momentum, "weight_decay": 0.02, "batch_size": 4, "epochs": 2}
     task = make_task(lambda: network(norm).eval(), make_stream(IMAGES, LABELS), training=training, seed=5)
     lane = Lane(task)
-    lane.train(job(10, client=3, round_=7), start_of(lane))
+    update = lane.train(job(10, client=3, round_=7), start_of(lane)).update
     plain = network(norm)
     sgd = torch.optim.SGD(plain.parameters(), 0.1, momentum, weight_decay=0.02)
     batches = passes(5, 7, 3, 10, 4, 2)
     torch_training(plain, sgd, as_input(IMAGES), torch.from_numpy(LABELS), batches, 10)
-    trained = lane.model.module.state_dict()
+    trained = lane.model.layout.unpack(update.parameters, update.buffers)
     for name, tensor in plain.state_dict().items():
         np.testing.assert_allclose(trained[name], tensor, rtol=1e-4, atol=2e-6, err_msg=name)
     assert not trained["head.weight"].allclose(network(norm).state_dict()["head.weight"], atol=1e-2)
@@ -164,13 +178,12 @@ def test_space_between_segments_stays_empty(make_task, make_stream):
 
 def test_outcomes_come_in_the_order_of_the_jobs(make_task, make_stream):
     task = make_task(network, make_stream(IMAGES, LABELS), training={"batch_size": 4})
-    lanes = [Lane(task), Lane(task)]
-    server = start_of(lanes[0])
+    server = start_of(Lane(task))
     jobs = [job(count, client) for client, count in [(4, 3), (2, 12), (9, 7), (1, 20)]]
-    together = train_clients(lanes, jobs, server)
+    together = Lanes(Engine(lanes=2), task.numerics).train(task, jobs, server)
     assert [outcome.update.client for outcome in together] == [4, 2, 9, 1]
     for outcome, own in zip(together, jobs, strict=True):
-        (alone,) = train_clients(lanes[:1], [own], server)
+        alone = Lane(task).train(own, server)
         assert outcome.update.parameters.equal(alone.update.parameters)
         assert outcome.update.buffers.equal(alone.update.buffers)
 
@@ -184,12 +197,12 @@ def test_anything_that_is_not_finite_is_noticed(make_task, make_stream, what):
                 message["control_change"][0] = float("inf")
             elif what == "parameters":
                 weights[-1] = float("nan")
-            else:
-                lane.model.buffers[0] = float("nan")
             return message, state
 
     lane = Lane(make_task(network, make_stream(IMAGES, LABELS), algorithm=Broken()))
     server = start_of(lane, {"control": torch.zeros_like(lane.model.parameters)})
+    if what == "buffers":
+        server.buffers[0] = float("nan")
     assert not lane.train(job(4, state=SCAFFOLD().client_state(server.parameters)), server).finite
 
 
@@ -211,6 +224,7 @@ def test_chance_inside_the_network_depends_on_seed_round_and_client_alone(make_t
     def trained(**which):
         return lane.train(job(4, **which), server).update.parameters
 
+    trained(client=1)  # makes the network, which draws its weights
     torch.manual_seed(11)
     first = trained(client=1)
     drawn = torch.rand(3)

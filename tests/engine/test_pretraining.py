@@ -40,10 +40,10 @@ def test_body_is_trained_on_the_virtual_classes_and_the_head_is_fresh(
     experiment, folder = make(pretrain, virtual=virtual)
     problem = Problem(experiment, folder)
     simulation = Simulation(experiment, problem=problem)
-    images = as_input(problem.virtual_images.images, 0.5, 0.25)
+    images = as_input(problem.virtual.images.images, 0.5, 0.25)
     plain = problem.build(classes)
     sgd = torch.optim.SGD(plain.parameters(), lr, momentum, weight_decay=0.01)
-    labels = torch.from_numpy(problem.virtual_images.labels)
+    labels = torch.from_numpy(problem.virtual.images.labels)
     torch_training(plain, sgd, images, labels, [np.arange(12)] * epochs, 12)
     fresh, started = problem.initial().state_dict(), simulation.named_tensors()
     for name, tensor in plain.state_dict().items():

@@ -71,20 +71,20 @@ def test_virtual_data_only_where_the_objective_wants_them(problem, objective, ou
     assert found.shape.outputs == outputs
     assert (found.virtual is not None) == virtual
     if virtual:
-        assert np.bincount(found.virtual_images.labels).tolist() == [5, 5, 5]
-        assert found.virtual_images.shape == (8, 8, 1)
+        assert np.bincount(found.virtual.images.labels).tolist() == [5, 5, 5]
+        assert found.virtual.images.shape == (8, 8, 1)
 
 
 def test_test_images_are_normalised_like_training_images(problem, small_digits):
     found = problem(data=small_digits(crop=1, flip=True))
     train = found.dataset.train.images / 255
     mean, std = train.mean(), train.std()
-    batch = found.test.batch(torch.arange(40), {})
+    batch = found.natural.test.batch(torch.arange(40), {})
     expected = (found.dataset.test.images / 255 - mean) / std
     np.testing.assert_allclose(batch.permute(0, 2, 3, 1), expected, atol=1e-5)
-    virtual = found.virtual_plain.batch(torch.arange(20), {})
+    virtual = found.virtual.plain.batch(torch.arange(20), {})
     np.testing.assert_allclose(
-        virtual.permute(0, 2, 3, 1), (found.virtual_images.images / 255 - 0.5) / 0.25, atol=1e-5
+        virtual.permute(0, 2, 3, 1), (found.virtual.images.images / 255 - 0.5) / 0.25, atol=1e-5
     )
 
 
@@ -206,4 +206,4 @@ def test_clients_hold_what_the_partition_says(problem):
     found = problem(partition=_Half())
     totals = np.bincount(found.dataset.train.labels)
     assert found.clients == 2
-    assert found.counts.tolist() == [[totals[0], 0, 0, 0], [0, 0, totals[2], 0]]
+    assert found.natural.counts.tolist() == [[totals[0], 0, 0, 0], [0, 0, totals[2], 0]]

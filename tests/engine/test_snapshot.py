@@ -51,7 +51,7 @@ def test_contents_and_shapes(digits):
     expected |= {"clients": (4,), "client_accuracy": (4,)}
     assert {name: tuple(tensor.shape) for name, tensor in found.items()} == expected
     assert found["server.test.labels"].tolist() == simulation.problem.dataset.test.labels.tolist()
-    assert found["server.virtual.labels"].tolist() == simulation.problem.virtual_images.labels.tolist()
+    assert found["server.virtual.labels"].tolist() == simulation.problem.virtual.images.labels.tolist()
 
 
 def test_head_turns_features_into_logits(digits):
@@ -71,7 +71,7 @@ def test_virtual_images_are_not_augmented(digits, as_input):
     simulation, _, found = digits
     module = simulation.problem.build(8)
     module.load_state_dict(simulation.named_tensors())
-    images = as_input(simulation.problem.virtual_images.images, 0.5, 0.25)
+    images = as_input(simulation.problem.virtual.images.images, 0.5, 0.25)
     with torch.no_grad():
         np.testing.assert_allclose(found["server.virtual.logits"], module.eval()(images)[1], atol=1e-5)
 

@@ -106,10 +106,12 @@ def test_a_block_adds_its_shortcut_before_the_last_activation():
     network = ResNet8(width=4).build(3, 1, (6, 6)).eval()
     x = torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(0))
     same, halving = network.stages[0][0], network.stages[1][0]
-    expected = (same.residual(x) + x).clamp(min=0)
+    expected = (same.norm.normalize(same.residual(x)) + x).clamp(min=0)
     assert torch.equal(same(x), expected)
     projected = nn.functional.conv2d(x, halving.shortcut[0].weight, stride=2) / (1 + 1e-5) ** 0.5
-    assert torch.allclose(halving(x), (halving.residual(x) + projected).clamp(min=0), atol=1e-6)
+    assert torch.allclose(
+        halving(x), (halving.norm.normalize(halving.residual(x)) + projected).clamp(min=0), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])

@@ -199,8 +199,8 @@ def _stop_at(call: int, function: Callable[..., Any], stop: BaseException, *, la
     [
         (RunFolder, "begin", 1, False),
         (RunFolder, "cut_back", 1, True),
-        (Simulation, "run_round", 4, False),
-        (Simulation, "run_round", 4, True),
+        (Simulation, "_land", 4, False),
+        (Simulation, "_land", 4, True),
         (RunFolder, "save_features", 1, True),
         (RunFolder, "save_model", 4, False),
         (RunFolder, "save_model", 4, True),
@@ -228,7 +228,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(
         stop = _stop_at(call, getattr(owner, method), KeyboardInterrupt(), late=late)
         patch.setattr(owner, method, stop)
         list(Session(experiment, tmp_path, data_dir=data_dir))
-    if method in ("run_round", "append"):  # then the last whole round is what counts
+    if method in ("_land", "append"):  # then the last whole round is what counts
         manifest = RunFolder(tmp_path / "tiny").manifest()
         assert manifest is not None and manifest["round"] == 3
     assert content(run_in(experiment, tmp_path, resume=True)) == content(finished)
@@ -238,7 +238,7 @@ def test_an_error_in_training_keeps_the_last_good_round(
     experiment: Experiment, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     diverged = VHLError("Round 4: every client's model became infinite.")
-    monkeypatch.setattr(Simulation, "run_round", _stop_at(4, Simulation.run_round, diverged, late=False))
+    monkeypatch.setattr(Simulation, "_land", _stop_at(4, Simulation._land, diverged, late=False))
     session = Session(experiment, tmp_path, data_dir=data_dir)
     with pytest.raises(VHLError, match="Round 4"):
         list(session)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column, Table
 
 from vhl.engine.record import Record
 from vhl.runs.compare import Comparison, Mean, Row
@@ -31,36 +39,74 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}%"
 
 
-def follow(records: Iterable[Record], rounds: int, title: str) -> None:
-    """Consume records with a live bar on a terminal, or a plain line a round elsewhere."""
-    if console.is_terminal:
-        _follow_live(records, rounds, title)
-        return
-    for record in records:
-        speed = record.samples / record.seconds
-        console.print(
-            f"round {record.round}/{rounds}  accuracy {percent(record.accuracy)}  {speed:,.0f} images/s",
-            soft_wrap=True,
-        )
+class Board:
+    """Shows runs as they go: a live bar each on a terminal, a plain line a round elsewhere."""
+
+    def __init__(self, at_once: int) -> None:
+        """``at_once`` runs go side by side: then each line or bar says whose it is."""
+        self._several = at_once > 1
+        self._bars = Progress(*_columns(self._several), console=console, disable=not console.is_terminal)
+        self._shown: dict[str, _Shown] = {}
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def show(self, title: str, rounds: int, record: Record) -> None:
+        if not console.is_terminal:
+            speed = record.samples / record.seconds
+            console.print(
+                f"{escape(title) + ': ' if self._several else ''}round {record.round}/{rounds}  "
+                f"accuracy {percent(record.accuracy)}  {speed:,.0f} images/s",
+                soft_wrap=True,
+            )
+            return
+        shown = self._shown.get(title) or self._begin(title, rounds)
+        shown.add(record)
+        accuracy = f"accuracy {percent(record.accuracy)} (best {percent(shown.best)})"
+        speed = f"{shown.images / shown.seconds:,.0f} images/s"
+        self._bars.update(shown.bar, completed=record.round, accuracy=accuracy, speed=speed)
+
+    def end(self, title: str) -> None:
+        """This run is over; where it was the only one, its bar stays as it is."""
+        if title in self._shown and self._several:
+            self._bars.remove_task(self._shown.pop(title).bar)
+        elif not self._several:
+            self._bars.stop()
+            self._bars = Progress(*_columns(False), console=console, disable=not console.is_terminal)
+
+    def _begin(self, title: str, rounds: int) -> _Shown:
+        if not self._several:
+            console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
+        self._bars.start()
+        bar = self._bars.add_task(title, total=rounds, accuracy="", speed="")
+        return self._shown.setdefault(title, _Shown(bar))
 
 
-def _follow_live(records: Iterable[Record], rounds: int, title: str) -> None:
-    console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
-    columns = (
-        BarColumn(),
-        TextColumn("round {task.completed}/{task.total}  {task.fields[accuracy]}  {task.fields[speed]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("", total=rounds, accuracy="", speed="")
-        best, images, seconds = 0.0, 0, 0.0
-        for record in records:
-            images += record.samples
-            seconds += record.seconds  # starting up counts for nothing
-            best = max(best, record.accuracy or 0.0)
-            speed = f"{images / seconds:,.0f} images/s"
-            accuracy = f"accuracy {percent(record.accuracy)} (best {percent(best)})"
-            progress.update(bar, completed=record.round, accuracy=accuracy, speed=speed)
+@dataclass
+class _Shown:
+    """What a bar has been told so far."""
+
+    bar: TaskID
+    best: float = 0.0
+    images: int = 0
+    seconds: float = 0.0
+
+    def add(self, record: Record) -> None:
+        self.best = max(self.best, record.accuracy or 0.0)
+        self.images += record.samples
+        self.seconds += record.seconds
+
+
+def _columns(several: bool) -> list[ProgressColumn]:
+    """What fits 80 columns: of several runs the name instead of the speed."""
+    round_ = TextColumn("round {task.completed}/{task.total}  {task.fields[accuracy]}")
+    if several:
+        name = TextColumn("{task.description}", markup=False, table_column=Column(max_width=24, no_wrap=True))
+        return [name, BarColumn(8), round_, TimeRemainingColumn()]
+    return [BarColumn(), round_, TextColumn(" {task.fields[speed]}"), TimeRemainingColumn()]
 
 
 def making_images() -> Callable[[int, int], None]:

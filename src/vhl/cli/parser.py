@@ -61,6 +61,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--runs-dir", type=Path, default=Path("runs"), help="where run folders go (default: runs)"
     )
+    parser.add_argument(
+        "--at-once",
+        type=_count,
+        metavar="N",
+        help="runs that go side by side in this process (default: 4 on a GPU, else 1)",
+    )
     _add_data_dir(parser)
 
 

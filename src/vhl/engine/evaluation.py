@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from vhl.algorithms.base import Server
+from vhl.engine.capture import Captured, CaptureError
+from vhl.engine.numerics import Numerics
 from vhl.engine.stream import Stream
 from vhl.engine.vectors import FlatModel
 
 _BATCH = 500
+_GPU_BATCH = 2_000
 
 
 @dataclass(frozen=True)
@@ -43,37 +49,112 @@ def _share_right(confusion: Tensor) -> float:
     return int(confusion.diagonal().sum()) / int(confusion.sum())
 
 
+class Evaluator:
+    """Counts a model's predictions on some sets; on a GPU beside whatever else runs there."""
+
+    def __init__(
+        self, model: FlatModel, numerics: Numerics, sets: Mapping[str, Stream], classes: int, capture: bool
+    ) -> None:
+        self._model, self._numerics, self._sets, self._classes = model, numerics, sets, classes
+        self._capture = capture
+        self._stream = torch.cuda.Stream(numerics.device) if numerics.device.type == "cuda" else None
+        self._counts: dict[str, tuple[Tensor, Tensor]] = {}
+        self._run: Callable[[], None] | None = None
+
+    def start(self, server: Server) -> Fetch:
+        """Evaluate this server; the counts are fetched when they are there."""
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            if self._stream is not None:
+                self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))
+            with self._numerics.active():
+                self._model.load(server.parameters, server.buffers)
+                if self._run is None:
+                    self._run = self._prepared()
+                self._run()
+            return Fetch(
+                {f"{name}.{i}": c for name, pair in self._counts.items() for i, c in enumerate(pair)}
+            )
+
+    @staticmethod
+    def read(counts: Mapping[str, Tensor], name: str) -> Evaluation:
+        """The evaluation of a set from what was fetched."""
+        return Evaluation(counts[f"{name}.0"], counts[f"{name}.1"])
+
+    def _prepared(self) -> Callable[[], None]:
+        if self._stream is None or not self._capture:
+            return self._count
+        try:
+            return Captured(self._count, self._stream, torch.Generator(self._stream.device))
+        except CaptureError:  # what the clients' steps have said already
+            return self._count
+
+    def _count(self) -> None:
+        for name, stream in self._sets.items():
+            found = evaluate(self._model, stream, self._classes, self._numerics)
+            for place, count in zip(self._counts.setdefault(name, found), found, strict=True):
+                place.copy_(count)
+
+
+class Fetch:
+    """Tensors on their way to the host."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        """Enqueued on the current stream, without waiting."""
+        self._arrived: torch.cuda.Event | None = None
+        self._tensors = dict(tensors)
+        if any(tensor.is_cuda for tensor in tensors.values()):
+            for name, tensor in tensors.items():
+                host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+                self._tensors[name] = host.copy_(tensor, non_blocking=True)
+            self._arrived = torch.cuda.current_stream().record_event()
+
+    @property
+    def ready(self) -> bool:
+        return self._arrived is None or self._arrived.query()
+
+    def get(self) -> dict[str, Tensor]:
+        """The tensors on the host, waited for."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._tensors
+
+
 @torch.no_grad()
-def evaluate(model: FlatModel, stream: Stream, classes: int) -> Evaluation:
-    """Run the bound model over a whole set, in evaluation mode."""
+def evaluate(model: FlatModel, stream: Stream, classes: int, numerics: Numerics) -> tuple[Tensor, Tensor]:
+    """Counts of the bound model over a whole set, in evaluation mode: over all outputs, over natural ones."""
     model.module.eval()
+    device = stream.labels.device
     everything: Tensor | None = None
-    natural = torch.zeros(classes, classes, dtype=torch.int64, device=stream.labels.device)
-    for start in range(0, len(stream), _BATCH):
-        index = torch.arange(start, min(start + _BATCH, len(stream)), device=stream.labels.device)
-        _, logits = model.module(stream.batch(index, {}))
+    natural = torch.zeros(classes, classes, device=device)
+    size = _BATCH if device.type == "cpu" else _GPU_BATCH
+    for start in range(0, len(stream), size):
+        index = torch.arange(start, min(start + size, len(stream)), device=device)
+        with numerics.autocast():
+            _, logits = model.module(stream.batch(index, {}).to(numerics.compute_dtype))
         if everything is None:
             everything = natural.new_zeros(classes, logits.shape[1])
-        everything += _count(stream.labels[index], logits.argmax(1), everything)
-        natural += _count(stream.labels[index], logits[:, :classes].argmax(1), natural)
+        everything += _table(stream.labels[index], logits.argmax(1), everything)
+        natural += _table(stream.labels[index], logits[:, :classes].argmax(1), natural)
     assert everything is not None
-    return Evaluation(everything.cpu(), natural.cpu())
+    return everything.long(), natural.long()
 
 
-def _count(labels: Tensor, predicted: Tensor, like: Tensor) -> Tensor:
-    rows, columns = like.shape
-    return torch.bincount(labels * columns + predicted, minlength=rows * columns).view(rows, columns)
+def _table(labels: Tensor, predicted: Tensor, like: Tensor) -> Tensor:
+    """How often each (label, prediction) occurs: a product of indicators, for bincount needs the host."""
+    rows, columns = (torch.arange(length, device=like.device) for length in like.shape)
+    return (labels[None] == rows[:, None]).float() @ (predicted[:, None] == columns[None]).float()
 
 
 @torch.no_grad()
-def look(model: FlatModel, stream: Stream, index: Tensor) -> dict[str, Tensor]:
+def look(model: FlatModel, stream: Stream, index: Tensor, numerics: Numerics) -> dict[str, Tensor]:
     """Features (tap ``last``), logits and labels of chosen samples, on the CPU."""
     model.module.eval()
     features, logits = [], []
     for part in torch.split(index, _BATCH):
-        taps, out = model.module(stream.batch(part, {}))
-        features.append(taps["last"].flatten(1).cpu())
-        logits.append(out.cpu())
+        with numerics.active(), numerics.autocast():
+            taps, out = model.module(stream.batch(part, {}).to(numerics.compute_dtype))
+        features.append(taps["last"].flatten(1).to("cpu", numerics.dtype))
+        logits.append(out.to("cpu", numerics.dtype))
     return {
         "features": torch.cat(features),
         "logits": torch.cat(logits),

@@ -1,197 +1,278 @@
-"""Local training of the clients of a round."""
+"""Lanes: clients of a round, of one experiment or several, trained side by side on one device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vhl.algorithms.base import Algorithm, Client, Server, Update, Vectors, Work
-from vhl.engine.plan import client_rng, draw_plan, steps_per_epoch
-from vhl.engine.stream import Stream
-from vhl.engine.vectors import FlatModel
-from vhl.experiment import Training
-from vhl.objectives.base import Batch, Objective
+from vhl.algorithms.base import Server
+from vhl.engine.capture import Captured, CaptureError, first_line, random_numbers_from
+from vhl.engine.compiler import can_compile
+from vhl.engine.numerics import Numerics
+from vhl.engine.step import Pieces, compiled_pieces, pieces
+from vhl.engine.task import Job, Outcome, Task
+from vhl.engine.trainer import Trainer
+from vhl.errors import VHLError
+from vhl.experiment import Engine
 
-MOMENTUM = "engine.momentum"
-"""Where a client's state holds its optimiser's momentum; an algorithm's own vectors have no dot."""
+_LANES = 4  # more gave nothing on an H200
+_AHEAD = 4  # steps given to the GPU before it is through with earlier ones: enough to keep it busy
+_PAUSE = 1e-4  # seconds between looks at a busy GPU
 
-
-@dataclass(frozen=True)
-class Task:
-    """What local training works with; the same for every client and round."""
-
-    build: Callable[[], nn.Module]
-    device: torch.device
-    natural: Stream
-    virtual: Stream | None
-    classes: int
-    features: Mapping[str, int]
-    """Length of each tap."""
-    objective: Objective
-    algorithm: Algorithm
-    training: Training
-    seed: int
-    shared: Mapping[str, Tensor] = field(default_factory=dict)
-    """The objective's constants."""
+Note = Callable[[str], None]
+Plan = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Job:
-    """One client's local training in one round."""
+@dataclass(eq=False)
+class Ticket:
+    """A job handed in, and its outcome once that is there."""
 
-    client: int
-    round: int
-    samples: np.ndarray
-    """Indices into the natural images."""
-    rate: float
-    state: Vectors
-    """The client's own vectors; its momentum among them where that is kept."""
+    task: Task
+    job: Job
+    server: Server
+    outcome: Outcome | None = None
+    ended: torch.cuda.Event | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.outcome is not None and (self.ended is None or self.ended.query())
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a job."""
+class Lanes:
+    """Takes jobs of any task and trains them, the longest first; :meth:`pump` does the work.
 
-    update: Update
-    state: Vectors
-    totals: dict[str, Tensor]
-    """Sums over steps: each loss term, ``steps``, and hits and rows of both kinds of data."""
-    finite: Tensor
-    """Whether everything the client would send is finite."""
+    What a lane needs for a task is made once and kept as long as an experiment uses it: seeds of one
+    experiment share it.
+    """
+
+    def __init__(self, engine: Engine, numerics: Numerics, on_note: Note = lambda note: None) -> None:
+        gpu = numerics.device.type == "cuda"
+        if not gpu and (engine.capture or engine.compile):
+            raise VHLError("engine.capture and engine.compile need a GPU; leave them unset on a CPU.")
+        self.engine, self.numerics, self.on_note = engine, numerics, on_note
+        self.capture = gpu if engine.capture is None else engine.capture
+        automatic = self.capture and not engine.deterministic and can_compile()
+        self.compile = automatic if engine.compile is None else engine.compile
+        self._limit = engine.lanes or (_LANES if gpu else 1)
+        self._lanes: list[Lane] = []
+        self._next = 0
+        self._waiting: list[Ticket] = []
+        self._users: Counter[str] = Counter()
+        self.pieces: dict[str, Pieces] = {}
+        self._drawing = ThreadPoolExecutor(1) if gpu else None
+        self._drawn: dict[tuple[int, int, int], Future[Plan]] = {}
+
+    def open(self, task: Task) -> None:
+        """Say that jobs of this task will come; :meth:`close` says that no more will."""
+        self._users[task.signature] += 1
+
+    def close(self, task: Task) -> None:
+        self._users[task.signature] -= 1
+        self._waiting = [ticket for ticket in self._waiting if ticket.task is not task]
+        self._drawn = {key: plan for key, plan in self._drawn.items() if key[0] != id(task)}
+
+    def submit(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Ticket]:
+        """Hand in jobs that start from this server."""
+        tickets = [Ticket(task, job, server) for job in jobs]
+        self._waiting += tickets
+        self._waiting.sort(key=lambda ticket: -ticket.task.steps(len(ticket.job.samples)))
+        return tickets
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether work goes on while the host does something else: on a GPU."""
+        return self._drawing is not None
+
+    def prepare(self, task: Task, round_: int, client: int, samples: np.ndarray) -> None:
+        """Draw the chance of a job that will come, while the GPU works on others."""
+        if self._drawing is not None:
+            drawn = self._drawing.submit(self._draw, task, round_, client, samples)
+            self._drawn[id(task), round_, client] = drawn
+
+    def train(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Outcome]:
+        """Train these jobs and wait for them; outcomes come in the order of the jobs."""
+        self.open(task)
+        tickets = self.submit(task, jobs, server)
+        while not all(ticket.done for ticket in tickets):
+            self.pump()
+        self.close(task)
+        return [ticket.outcome for ticket in tickets if ticket.outcome is not None]
+
+    def pump(self) -> None:
+        """Give free lanes their jobs and busy ones their next steps; on a CPU, train one client."""
+        with self.numerics.active():
+            if self._drawing is None:
+                self._pump_one()
+            elif not self._feed():
+                time.sleep(_PAUSE)
+
+    def plan(self, ticket: Ticket) -> Plan:
+        task, job = ticket.task, ticket.job
+        drawn = self._drawn.pop((id(task), job.round, job.client), None)
+        return self._draw(task, job.round, job.client, job.samples) if drawn is None else drawn.result()
+
+    def forget_unused(self) -> None:
+        """Make room: drop what no experiment uses any more."""
+        for signature in [s for s, users in self._users.items() if users <= 0]:
+            del self._users[signature]
+            self.pieces.pop(signature, None)
+            for lane in self._lanes:
+                lane.forget(signature)
+
+    def _pump_one(self) -> None:
+        """On a CPU lanes take turns, so that nothing depends on how many there are."""
+        if self._waiting:
+            while len(self._lanes) < self._limit:
+                self._lanes.append(Lane(self, None))
+            lane = self._lanes[self._next % self._limit]
+            self._next += 1
+            lane.start(self._waiting.pop(0))
+            while lane.feed():
+                pass
+
+    def _feed(self) -> bool:
+        moved = False
+        for lane in self._lanes:
+            if lane.ticket is None and self._waiting:
+                lane.start(self._waiting.pop(0))
+            moved |= lane.feed()
+        if self._waiting and self._may_open():
+            self._lanes.append(Lane(self, torch.cuda.Stream(self.numerics.device)))
+            moved = True
+        return moved
+
+    def _may_open(self) -> bool:
+        """Whether another lane is allowed and, where its number is ours to choose, would fit."""
+        if len(self._lanes) >= self._limit:
+            return False
+        if self.engine.lanes or not self._lanes:
+            return True
+        free, _ = torch.cuda.mem_get_info(self.numerics.device)
+        return free > 1.5 * max(lane.memory for lane in self._lanes)
+
+    def _draw(self, task: Task, round_: int, client: int, samples: np.ndarray) -> Plan:
+        arrays = task.plan(round_, client, samples)
+        plan = {name: torch.from_numpy(rows) for name, rows in arrays.items()}
+        return plan if self._drawing is None else {name: rows.pin_memory() for name, rows in plan.items()}
 
 
 class Lane:
-    """A bound model and the vectors that local training needs; clients run through it one after the other."""
+    """Trains one client at a time, on a GPU in a stream of its own."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
-        self.model = FlatModel(task.build(), task.device)
-        self.momentum = torch.zeros_like(self.model.parameters)
-        self.rate = torch.zeros((), device=task.device)
+    def __init__(self, lanes: Lanes, stream: torch.cuda.Stream | None) -> None:
+        self._lanes, self._stream = lanes, stream
+        self._chance = None if stream is None else torch.Generator(stream.device)
+        self._trainers: dict[str, tuple[Trainer, Callable[[], None]]] = {}
+        self._steps = 0
+        self._flying: deque[torch.cuda.Event] = deque()
+        self.ticket: Ticket | None = None
+        self.memory = 0
+        """GPU memory that the last trainer took."""
 
-    def train(self, job: Job, server: Server) -> Outcome:
-        """Train one client from the server's model; chance inside the network, as dropout, is its own too."""
-        rng = client_rng(self.task.seed, job.round, job.client).spawn(1)[0]
+    def start(self, ticket: Ticket) -> None:
+        """Take a job: its steps are still to be fed."""
+        plan, task = self._lanes.plan(ticket), ticket.task
+        with self._here():
+            self._wait_for_others()
+            if task.signature not in self._trainers:
+                self._trainers[task.signature] = self._make(ticket, plan)
+            trainer, _ = self._trainers[task.signature]
+            trainer.begin(ticket.job, ticket.server, plan)
+        if self._chance is not None:
+            self._chance.manual_seed(task.chance(ticket.job))
+        self.ticket, self._steps = ticket, task.steps(len(ticket.job.samples))
+
+    def feed(self) -> bool:
+        """Enqueue a step where that makes sense, and the end of the job; says whether anything was done."""
+        if self.ticket is None:
+            return False
+        if self._stream is None:
+            self._train_at_once(self.ticket)
+            return False
+        while self._flying and self._flying[0].query():
+            self._flying.popleft()
+        if len(self._flying) >= _AHEAD:
+            return False
+        trainer, step = self._trainers[self.ticket.task.signature]
+        with self._here():
+            step()
+            self._flying.append(self._stream.record_event())
+            self._steps -= 1
+            if self._steps == 0:
+                self._wait_for_others()
+                self.ticket.outcome = trainer.finish(self.ticket.job, self.ticket.task)
+                self.ticket.ended = self._stream.record_event()
+                self.ticket = None
+        return True
+
+    def forget(self, signature: str) -> None:
+        self._trainers.pop(signature, None)
+
+    def _train_at_once(self, ticket: Ticket) -> None:
+        trainer, step = self._trainers[ticket.task.signature]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**63)))
-            return self._train(job, server)
+            torch.manual_seed(ticket.task.chance(ticket.job))
+            for _ in range(self._steps):
+                step()
+        ticket.outcome = trainer.finish(ticket.job, ticket.task)
+        self.ticket = None
 
-    def _train(self, job: Job, server: Server) -> Outcome:
-        model, work = self.model, self._work(job)
-        client = Client(server.parameters, server.state, job.state)
-        model.load(server.parameters, server.buffers)
-        model.module.train()
-        self.momentum.copy_(job.state[MOMENTUM]) if MOMENTUM in job.state else self.momentum.zero_()
-        self.rate.fill_(job.rate)
-        totals: dict[str, Tensor] = {}
-        for draws in self._plan(job):
-            for name, value in self._step(draws, client).items():
-                totals[name] = totals[name] + value if name in totals else value
-        message, state = self.task.algorithm.finish(model.parameters, client, work)
-        if self.task.training.keep_momentum:
-            state = {**state, MOMENTUM: self.momentum.clone()}
-        update = Update(job.client, work, model.parameters.clone(), model.buffers.clone(), message)
-        return Outcome(update, state, totals, _all_finite(update))
+    def _make(self, ticket: Ticket, plan: Plan) -> tuple[Trainer, Callable[[], None]]:
+        """A trainer for this task, compiled and captured as far as that can be done."""
+        lanes, signature = self._lanes, ticket.task.signature
+        lanes.forget_unused()
+        before = torch.cuda.memory_reserved(lanes.numerics.device) if self._stream else 0
+        if signature not in lanes.pieces:
+            make = compiled_pieces if lanes.compile else pieces
+            lanes.pieces[signature] = make(ticket.task)
+        try:
+            made = self._rehearse(ticket, plan)
+        except Exception as error:
+            if not lanes.compile:
+                raise
+            # Of the compiler, or of the part itself: then it is raised again, and clearer.
+            lanes.pieces[signature] = pieces(ticket.task)
+            made = self._rehearse(ticket, plan)
+            lanes.on_note(f"Steps run uncompiled, which is slower: {first_line(error)}")
+        self.memory = torch.cuda.memory_reserved(lanes.numerics.device) - before if self._stream else 0
+        return made
 
-    def _work(self, job: Job) -> Work:
-        training = self.task.training
-        steps = training.epochs * steps_per_epoch(len(job.samples), training.batch_size)
-        return Work(len(job.samples), steps, job.rate, training.momentum)
+    def _rehearse(self, ticket: Ticket, plan: Plan) -> tuple[Trainer, Callable[[], None]]:
+        trainer = Trainer(ticket.task, self._lanes.pieces[ticket.task.signature])
+        if self._stream is None or self._chance is None:
+            return trainer, trainer.step
+        if self._lanes.capture:
+            trainer.begin(ticket.job, ticket.server, plan)
+            try:
+                return trainer, Captured(trainer.step, self._stream, self._chance)
+            except CaptureError as error:
+                self._lanes.on_note(f"Steps run uncaptured, which is slower: {error}")
+        return trainer, self._eager(trainer)
 
-    def _plan(self, job: Job) -> Iterator[dict[str, Tensor]]:
-        """What each step uses, on the device."""
-        task = self.task
-        arrays = draw_plan(
-            client_rng(task.seed, job.round, job.client),
-            job.samples,
-            batch=task.training.batch_size,
-            epochs=task.training.epochs,
-            natural=task.natural,
-            virtual=task.virtual,
-            objective=task.objective,
-            classes=task.classes,
-            features=task.features,
-        )
-        tensors = {name: torch.from_numpy(array).to(task.device) for name, array in arrays.items()}
-        for step in range(len(arrays["index"])):
-            yield {name: tensor[step] for name, tensor in tensors.items()}
+    def _eager(self, trainer: Trainer) -> Callable[[], None]:
+        assert self._chance is not None
+        chance = self._chance
 
-    def _step(self, draws: dict[str, Tensor], client: Client) -> dict[str, Tensor]:
-        """Gather, augment, forward, objective, backward, corrections, update."""
-        model, training, algorithm = self.model, self.task.training, self.task.algorithm
-        batch = self._forward(draws)
-        terms = self.task.objective.loss(batch)
-        model.differentiate(_sum(terms))
-        weights, gradient = model.parameters, model.gradient
-        if training.weight_decay:
-            gradient.add_(weights, alpha=training.weight_decay)
-        algorithm.correct_gradient(gradient, weights, client)
-        self.momentum.mul_(training.momentum).add_(gradient)
-        weights.addcmul_(self.momentum, self.rate, value=-1)
-        algorithm.correct_weights(weights, self.rate, client)
-        losses = {name: term.detach() for name, term in terms.items()}
-        return {**losses, **_count_hits(batch, self.task.objective)}
+        def step() -> None:
+            with random_numbers_from(chance):
+                trainer.step()
 
-    def _forward(self, draws: dict[str, Tensor]) -> Batch:
-        task = self.task
-        images = task.natural.batch(draws["index"], _named(draws, "natural."))
-        labels, virtual_labels = task.natural.labels[draws["index"]], None
-        if "virtual" in draws:
-            assert task.virtual is not None
-            images = torch.cat([images, task.virtual.batch(draws["virtual"], _named(draws, "virtual."))])
-            virtual_labels = task.virtual.labels[draws["virtual"]]
-        features, logits = self.model.module(images)
-        return Batch(
-            features,
-            logits,
-            labels,
-            draws["weights"],
-            task.classes,
-            virtual_labels,
-            task.shared,
-            _named(draws, "draws."),
-        )
+        return step
 
+    @contextmanager
+    def _here(self) -> Iterator[None]:
+        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+            yield
 
-def _sum(terms: dict[str, Tensor]) -> Tensor:
-    first, *rest = terms.values()
-    for term in rest:
-        first = first + term
-    return first
-
-
-def _named(draws: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in draws.items() if name.startswith(prefix)}
-
-
-def _count_hits(batch: Batch, objective: Objective) -> dict[str, Tensor]:
-    """Right predictions and rows of this step, over all outputs."""
-    predicted = batch.logits.detach().argmax(1)
-    natural = predicted[: len(batch.labels)] == batch.labels
-    hits = {
-        "steps": torch.ones((), device=predicted.device),
-        "natural_hits": (natural * batch.weights).sum(),
-        "natural_rows": batch.weights.sum(),
-    }
-    if batch.virtual_labels is not None:
-        targets = objective.virtual_targets(batch.virtual_labels, batch.classes)
-        virtual = predicted[len(batch.labels) :] == targets
-        hits["virtual_hits"] = virtual.sum().float()
-        hits["virtual_rows"] = torch.full((), float(len(targets)), device=predicted.device)
-    return hits
-
-
-def _all_finite(update: Update) -> Tensor:
-    vectors = [update.parameters, update.buffers, *update.message.values()]
-    return torch.stack([vector.isfinite().all() for vector in vectors]).all()
-
-
-def train_clients(lanes: Sequence[Lane], jobs: Sequence[Job], server: Server) -> list[Outcome]:
-    """Deal the jobs out to the lanes, longest first, and return the outcomes in the order of the jobs."""
-    longest_first = sorted(range(len(jobs)), key=lambda i: -len(jobs[i].samples))
-    outcomes = {i: lanes[n % len(lanes)].train(jobs[i], server) for n, i in enumerate(longest_first)}
-    return [outcomes[i] for i in range(len(jobs))]
+    def _wait_for_others(self) -> None:
+        """What the main stream reads may have been freed for us to write to; it must be through with it."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))

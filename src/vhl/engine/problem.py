@@ -9,17 +9,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vhl.data.images import Dataset, ImageSet
-from vhl.data.partitions.base import count_matrix, heterogeneity
 from vhl.data.sources.base import data_directory
 from vhl.engine.cost import MultiplyAdds
-from vhl.engine.lanes import Task
-from vhl.engine.stream import Stream
+from vhl.engine.material import NaturalData, VirtualData
+from vhl.engine.numerics import Numerics
+from vhl.engine.task import Task
+from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.files import head_names, load_start
 from vhl.virtual.base import Progress
-from vhl.virtual.sets import virtual_set
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -57,34 +56,48 @@ class Problem:
     """Everything a run needs that does not change from round to round."""
 
     def __init__(
-        self, experiment: Experiment, data_dir: Path | str | None = None, progress: Progress | None = None
+        self,
+        experiment: Experiment,
+        data_dir: Path | str | None = None,
+        progress: Progress | None = None,
+        workshop: Workshop | None = None,
     ) -> None:
+        """``workshop`` is where other experiments may have the same data."""
         self.experiment = experiment
         self.device = choose_device(experiment.device)
+        self.numerics = Numerics.choose(experiment.engine, self.device)
+        self.workshop = workshop or Workshop()
         directory = data_directory(data_dir)
-        self.dataset: Dataset = experiment.data.load(directory, experiment.seeds.data)
-        self.parts = experiment.partition.assign(self.dataset, experiment.seeds.data)
-        if not all(len(part) for part in self.parts):
-            raise VHLError(
-                f"partition = {experiment.partition.name} leaves a client without images; change it."
-            )
-        self.counts = count_matrix(self.dataset.train.labels, self.parts, self.classes)
-        self.heterogeneity = heterogeneity(self.counts)
+        self.natural = self._natural(directory)
+        self.dataset, self.parts = self.natural.dataset, self.natural.parts
         self.virtual_classes = experiment.virtual.classes or self.classes
-        self.virtual_images: ImageSet | None = None
-        if experiment.objective.uses_virtual:
-            self.virtual_images = virtual_set(
-                experiment.virtual,
-                self.virtual_classes,
-                self.dataset.train.shape,
-                experiment.seeds.data,
-                directory,
-                self.device,
-                progress,
-            )
-        self._put_on_device()
+        self.virtual = self._virtual(directory, progress) if experiment.objective.uses_virtual else None
         self.shape = self.measure(experiment.objective.outputs(self.classes, self.virtual_classes))
         self.shared = self._shared()
+
+    def _natural(self, directory: Path) -> NaturalData:
+        experiment, device = self.experiment, self.device
+        return self.workshop.natural.get(
+            lambda: NaturalData(experiment, directory, device),
+            experiment.data,
+            experiment.partition,
+            experiment.seeds.data,
+            directory,
+            device,
+        )
+
+    def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
+        experiment, device, classes = self.experiment, self.device, self.virtual_classes
+        shape = self.dataset.train.shape
+        return self.workshop.virtual.get(
+            lambda: VirtualData(experiment, classes, shape, directory, device, progress),
+            experiment.virtual,
+            classes,
+            shape,
+            experiment.seeds.data,
+            directory,
+            device,
+        )
 
     @property
     def classes(self) -> int:
@@ -94,29 +107,16 @@ class Problem:
     def clients(self) -> int:
         return len(self.parts)
 
-    def _put_on_device(self) -> None:
-        source, generator = self.experiment.data, self.experiment.virtual
-        self.statistics = source.statistics(self.dataset.train.images)
-        self.natural = Stream(self.dataset.train, source, self.statistics, self.device)
-        self.test = Stream(self.dataset.test, source, self.statistics, self.device, augment=False)
-        self.validation = self.virtual = None
-        if self.dataset.validation is not None:
-            self.validation = Stream(
-                self.dataset.validation, source, self.statistics, self.device, augment=False
-            )
-        if self.virtual_images is not None:
-            statistics = generator.statistics(self.virtual_images.images)
-            self.virtual = Stream(self.virtual_images, generator, statistics, self.device)
-            self.virtual_plain = Stream(
-                self.virtual_images, generator, statistics, self.device, augment=False
-            )
-
     def build(self, outputs: int) -> nn.Module:
         """The initial network; its weights depend on the model's seed alone."""
         height, width, channels = self.dataset.train.shape
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.experiment.seeds.model)
             return self.experiment.model.build(outputs, channels, (height, width))
+
+    def network(self, outputs: int) -> str:
+        """What :meth:`build` builds but for its weights, in words."""
+        return f"{self.experiment.model.model_dump_json()} {self.dataset.train.shape} {outputs}"
 
     def initial(self) -> nn.Module:
         """The network that round 1 starts from, before any pretraining."""
@@ -160,15 +160,17 @@ class Problem:
         experiment = self.experiment
         return Task(
             build=lambda: self.build(self.shape.outputs),
-            device=self.device,
-            natural=self.natural,
-            virtual=self.virtual,
+            network=self.network(self.shape.outputs),
+            numerics=self.numerics,
+            natural=self.natural.train,
+            virtual=None if self.virtual is None else self.virtual.train,
             classes=self.classes,
             features=self.shape.features,
             objective=experiment.objective,
             algorithm=experiment.algorithm,
             training=experiment.training,
             seed=experiment.seeds.batches,
+            longest=max(map(len, self.parts)),
             shared=self.shared,
         )
 
@@ -188,9 +190,8 @@ class Problem:
                 f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "
                 "one side only is not calibrated."
             )
-        held_by_nobody = [
-            name for name, count in zip(self.dataset.classes, self.counts.sum(0), strict=True) if not count
-        ]
+        held = zip(self.dataset.classes, self.natural.counts.sum(0), strict=True)
+        held_by_nobody = [name for name, count in held if not count]
         if held_by_nobody:
             notes.append(f"No client holds a training image of class {', '.join(held_by_nobody)}.")
         training, partition = self.experiment.training, self.experiment.partition.name

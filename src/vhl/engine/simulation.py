@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,17 +11,20 @@ import torch
 from torch import Tensor
 
 from vhl.algorithms.base import Server, Update, Vectors, weighted_sum
-from vhl.engine.evaluation import Evaluation, evaluate
-from vhl.engine.lanes import Job, Lane, Outcome, train_clients
+from vhl.engine.client_state import remember
+from vhl.engine.evaluation import Evaluation, Evaluator, Fetch
+from vhl.engine.lanes import Note, Ticket
 from vhl.engine.plan import steps_per_epoch
 from vhl.engine.pretraining import pretrain
 from vhl.engine.problem import Problem
 from vhl.engine.record import Record
 from vhl.engine.sampling import clients_per_round, learning_rate, sample
 from vhl.engine.snapshot import take_snapshot
+from vhl.engine.task import Job, Outcome
 from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.models._network import fuse
 
 
 @dataclass(frozen=True)
@@ -52,22 +55,34 @@ class Simulation:
         *,
         problem: Problem | None = None,
         state: State | None = None,
-        lanes: int = 1,
+        on_note: Note = lambda note: None,
     ) -> None:
+        """``on_note`` gets a sentence where something of the experiment makes it slower."""
         self.experiment = experiment
         self.problem = problem or Problem(experiment, data_dir)
         clients_per_round(experiment.clients_per_round, self.problem.clients)  # refuse before any training
-        self.lanes = [Lane(self.problem.task()) for _ in range(lanes)]
-        self.model = FlatModel(self.problem.initial(), self.problem.device)
+        numerics = self.problem.numerics
+        self.lanes = self.problem.workshop.lanes(experiment.engine, numerics, on_note)
+        self.task = self.problem.task()
+        self.model = FlatModel(
+            self.problem.initial(), self.problem.device, numerics.dtype, numerics.compute_dtype
+        )
         self.pretraining_samples = 0
         self.state = state or self._start()
+        if self.lanes.compile:
+            fuse(self.model.module)
+        sets = {"test": self.problem.natural.test}
+        if self.problem.natural.validation is not None:
+            sets["validation"] = self.problem.natural.validation
+        self._evaluator = Evaluator(self.model, numerics, sets, self.problem.classes, self.lanes.capture)
         self.evaluation: Evaluation | None = None
         self.snapshot: dict[str, Tensor] | None = None
         """Features and client models of the last round, where ``features_at`` names it."""
+        self._progress: Generator[Record | None] | None = None
 
     def _start(self) -> State:
         if self.experiment.objective.pretraining is not None:
-            self.pretraining_samples = pretrain(self.problem, self.model)
+            self.pretraining_samples = pretrain(self.problem, self.model, self.lanes)
         parameters, buffers = self.model.parameters.clone(), self.model.buffers.clone()
         return State(0, Server(parameters, buffers, self.experiment.algorithm.server_state(parameters)))
 
@@ -77,24 +92,63 @@ class Simulation:
 
     def run_round(self) -> Record:
         """Run the next round and advance :attr:`state`."""
-        started = time.perf_counter()
-        before = self.state
-        jobs = self._jobs()
-        outcomes = train_clients(self.lanes, jobs, before.server)
-        finite = [bool(outcome.finite) for outcome in outcomes]
-        kept = [outcome for outcome, good in zip(outcomes, finite, strict=True) if good]
-        if not kept:
-            raise VHLError(
-                f"Round {before.round + 1}: every client's model became infinite or NaN; lower training.lr "
-                f"(now {self.experiment.training.lr}), for round {before.round} is the last good state."
-            )
-        self.state = self._advance(jobs, kept)
-        record = self._measure(jobs, kept, [j.client for j, ok in zip(jobs, finite, strict=True) if not ok])
-        return record.model_copy(update={"seconds": time.perf_counter() - started})
+        while (record := self.poll()) is None:
+            self.lanes.pump()
+        return record
+
+    def poll(self) -> Record | None:
+        """The next round's record if it is there; else ``None``, and the lanes have to be pumped.
+
+        So several simulations run side by side on the same lanes.
+        """
+        if self._progress is None:
+            self._progress = self._rounds()
+        try:
+            return next(self._progress)
+        except BaseException:
+            self._progress = None  # the round is begun anew by whoever asks again
+            raise
+
+    def close(self) -> None:
+        """Take back what the lanes have not done yet."""
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
+
+    def _rounds(self) -> Generator[Record | None]:
+        """Train, aggregate, evaluate; a GPU begins the next round while this one is evaluated."""
+        self.lanes.open(self.task)
+        try:
+            started = time.perf_counter()
+            flight = self._launch()
+            while True:
+                while not all(ticket.done for ticket in flight):
+                    yield None
+                landed = self._land(flight)
+                more = self.lanes.overlaps and self.state.round < self.experiment.rounds
+                following = self._launch() if more else None
+                while not landed.ready:
+                    yield None
+                seconds, started = time.perf_counter() - started, time.perf_counter()
+                yield self._record(landed, seconds)
+                if following is None:
+                    started, following = time.perf_counter(), self._launch()
+                flight = following
+        finally:
+            self.lanes.close(self.task)
 
     def named_tensors(self) -> dict[str, Tensor]:
         """The server's model as named tensors on the CPU."""
         return self.model.layout.unpack(self.state.server.parameters, self.state.server.buffers)
+
+    def _launch(self) -> list[Ticket]:
+        """Hand the next round's jobs to the lanes, and let the chance of the one after be drawn meanwhile."""
+        tickets = self.lanes.submit(self.task, self._jobs(), self.state.server)
+        following = self.state.round + 1
+        if self.lanes.overlaps and following < self.experiment.rounds:
+            for client in sample(self.experiment, following, self.problem.clients):
+                self.lanes.prepare(self.task, following, client, self.problem.parts[client])
+        return tickets
 
     def _jobs(self) -> list[Job]:
         state, algorithm = self.state, self.experiment.algorithm
@@ -106,6 +160,33 @@ class Simulation:
                 own = algorithm.client_state(state.server.parameters)
             jobs.append(Job(client, state.round, self.problem.parts[client], rate, own))
         return jobs
+
+    def _land(self, flight: Sequence[Ticket]) -> _Landed:
+        """Aggregate what came of a round and begin to evaluate it: the one wait for the device in a round."""
+        before, jobs = self.state, [ticket.job for ticket in flight]
+        outcomes = [ticket.outcome for ticket in flight if ticket.outcome is not None]
+        finite, totals = _to_host(outcomes)
+        kept = [outcome for outcome, good in zip(outcomes, finite, strict=True) if good]
+        if not kept:
+            raise VHLError(
+                f"Round {before.round + 1}: every client's model became infinite or NaN; lower training.lr "
+                f"(now {self.experiment.training.lr}), for round {before.round} is the last good state."
+            )
+        self.state = self._advance(jobs, kept)
+        updates = [outcome.update for outcome in kept]
+        drift = Fetch({"drift": self._drift(updates)})
+        counts = self._evaluator.start(self.state.server) if self._is_evaluated() else None
+        landed = _Landed(self._measure(jobs, updates, totals, finite), drift, counts)
+        self.snapshot = None
+        if self.state.round in self.experiment.features_at:
+            server, seen = self.state.server, landed.read("test")
+            self.snapshot = take_snapshot(self.problem, self.model, server, updates, seen)
+        return landed
+
+    def _is_evaluated(self) -> bool:
+        round_, experiment = self.state.round, self.experiment
+        last, looked_at = round_ == experiment.rounds, round_ in experiment.features_at
+        return round_ % experiment.evaluate_every == 0 or last or looked_at
 
     def _advance(self, jobs: Sequence[Job], kept: Sequence[Outcome]) -> State:
         """Aggregate what is finite; a client that went wrong keeps the state it had."""
@@ -121,16 +202,21 @@ class Simulation:
             before,
             round=before.round + 1,
             server=Server(parameters, buffers, server_state),
-            clients={**before.clients, **new},
+            clients=remember(before.clients, new, self.experiment.engine.state_memory * 1e9),
             participations=counts,
         )
 
-    def _measure(self, jobs: Sequence[Job], kept: Sequence[Outcome], left_out: list[int]) -> Record:
-        totals = _add_up([outcome.totals for outcome in kept])
+    def _measure(
+        self,
+        jobs: Sequence[Job],
+        updates: Sequence[Update],
+        totals: dict[str, float],
+        finite: Sequence[bool],
+    ) -> Record:
+        """All of a round's record that is known before its evaluation."""
         steps = totals.pop("steps")
         hits = {kind: totals.pop(f"{kind}_hits", None) for kind in ("natural", "virtual")}
         rows = {kind: totals.pop(f"{kind}_rows", 0.0) for kind in ("natural", "virtual")}
-        updates = [outcome.update for outcome in kept]
         round_ = self.state.round
         virtual_hits, natural_hits = hits["virtual"], hits["natural"]
         return Record(
@@ -138,42 +224,33 @@ class Simulation:
             loss={name: total / steps for name, total in totals.items()},
             train_accuracy=None if natural_hits is None else natural_hits / rows["natural"],
             virtual_accuracy=None if virtual_hits is None else virtual_hits / rows["virtual"],
-            drift=self._drift(updates),
+            drift=0.0,
             learning_rate=sum(job.rate for job in jobs) / len(jobs),
             samples=self._samples(jobs) + (self.pretraining_samples if round_ == 1 else 0),
             compute=self.problem.compute,
             bytes=self._bytes(jobs, updates),
             clients=[job.client for job in jobs],
-            left_out=left_out,
+            left_out=[job.client for job, good in zip(jobs, finite, strict=True) if not good],
             seconds=0.0,
-            **self._evaluate(updates),
         )
 
-    def _evaluate(self, updates: Sequence[Update]) -> dict[str, object]:
-        """Accuracies where this round is evaluated; features where it is looked at."""
-        round_, experiment, problem = self.state.round, self.experiment, self.problem
-        self.evaluation = self.snapshot = None
-        looked_at = round_ in experiment.features_at
-        if round_ % experiment.evaluate_every and round_ != experiment.rounds and not looked_at:
-            return {}
-        self.model.load(self.state.server.parameters, self.state.server.buffers)
-        self.evaluation = evaluate(self.model, problem.test, problem.classes)
-        found: dict[str, object] = {
-            "accuracy": self.evaluation.accuracy,
-            "natural_accuracy": self.evaluation.natural_accuracy,
-            "per_class": self.evaluation.per_class,
-        }
-        if problem.validation is not None:
-            found["validation_accuracy"] = evaluate(self.model, problem.validation, problem.classes).accuracy
-        if looked_at:
-            self.snapshot = take_snapshot(problem, self.model, self.state.server, updates, self.evaluation)
-        return found
+    def _record(self, landed: _Landed, seconds: float) -> Record:
+        """The round's record, complete."""
+        self.evaluation = landed.evaluation
+        found: dict[str, object] = {"drift": float(landed.drift.get()["drift"]), "seconds": seconds}
+        if self.evaluation is not None:
+            found["accuracy"] = self.evaluation.accuracy
+            found["natural_accuracy"] = self.evaluation.natural_accuracy
+            found["per_class"] = self.evaluation.per_class
+            if self.problem.natural.validation is not None:
+                found["validation_accuracy"] = landed.read("validation").accuracy
+        return landed.record.model_copy(update=found)
 
-    def _drift(self, updates: Sequence[Update]) -> float:
+    def _drift(self, updates: Sequence[Update]) -> Tensor:
         """1/|S| Σ ‖w̄ − w_i‖ over parameters, w̄ the weighted mean of the client models (section 5.2)."""
         mean = weighted_sum([u.parameters for u in updates], self.experiment.algorithm.shares(updates))
         distances = [torch.linalg.vector_norm(mean - update.parameters) for update in updates]
-        return float(torch.stack(distances).mean())
+        return torch.stack(distances).mean()
 
     def _samples(self, jobs: Sequence[Job]) -> int:
         """Images trained on: natural ones once an epoch, B_v virtual ones a step; fillers are not counted."""
@@ -191,11 +268,34 @@ class Simulation:
         return width * (down + up)
 
 
-def _add_up(totals: Sequence[dict[str, Tensor]]) -> dict[str, float]:
-    """Sums over clients, brought to the host in one go."""
-    names = list(totals[0])
-    table = torch.stack([torch.stack([client[name].double() for name in names]) for client in totals])
-    return dict(zip(names, table.sum(0).tolist(), strict=True))
+@dataclass(frozen=True)
+class _Landed:
+    """A round that is aggregated; its drift and its evaluation may still be on their way."""
+
+    record: Record
+    drift: Fetch
+    counts: Fetch | None
+
+    @property
+    def ready(self) -> bool:
+        return self.drift.ready and (self.counts is None or self.counts.ready)
+
+    def read(self, name: str) -> Evaluation:
+        assert self.counts is not None
+        return Evaluator.read(self.counts.get(), name)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        return None if self.counts is None else self.read("test")
+
+
+def _to_host(outcomes: Sequence[Outcome]) -> tuple[list[bool], dict[str, float]]:
+    """Which clients are finite, and the totals over those, in one go."""
+    names = list(outcomes[0].totals)
+    rows = [[outcome.finite, *(outcome.totals[name] for name in names)] for outcome in outcomes]
+    table = torch.stack([torch.stack([value.double() for value in row]) for row in rows]).cpu()
+    finite = table[:, 0] > 0
+    return finite.tolist(), dict(zip(names, table[finite][:, 1:].sum(0).tolist(), strict=True))
 
 
 def simulate(experiment: Experiment, data_dir: Path | str | None = None) -> Iterator[Record]:

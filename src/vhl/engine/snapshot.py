@@ -28,12 +28,14 @@ def take_snapshot(
     found = {"confusion": evaluation.confusion, "clients": torch.tensor([u.client for u in updates])}
     model.load(server.parameters, server.buffers)
     found |= _look_at_all(problem, model, "server")
-    state = model.module.state_dict()
-    found |= {f"head.{name}": state[name].cpu().clone().contiguous() for name in problem.head}
+    tensors = model.layout.unpack(server.parameters, server.buffers)
+    found |= {f"head.{name}": tensors[name] for name in problem.head}
     accuracies = []
     for number, update in enumerate(updates):
         model.load(update.parameters, update.buffers)
-        accuracies.append(evaluate(model, problem.test, problem.classes).accuracy)
+        with problem.numerics.active():
+            counts = evaluate(model, problem.natural.test, problem.classes, problem.numerics)
+        accuracies.append(Evaluation(*(count.cpu() for count in counts)).accuracy)
         if number < CLIENTS:
             found |= _look_at_all(problem, model, f"client{update.client}")
     found["client_accuracy"] = torch.tensor(accuracies)
@@ -42,13 +44,13 @@ def take_snapshot(
 
 
 def _look_at_all(problem: Problem, model: FlatModel, who: str) -> dict[str, Tensor]:
-    streams = {"test": problem.test}
+    streams = {"test": problem.natural.test}
     if problem.virtual is not None:
-        streams["virtual"] = problem.virtual_plain
+        streams["virtual"] = problem.virtual.plain
     return {
         f"{who}.{kind}.{name}": tensor
         for kind, stream in streams.items()
-        for name, tensor in look(model, stream, _spread(stream)).items()
+        for name, tensor in look(model, stream, _spread(stream), problem.numerics).items()
     }
 
 

@@ -11,7 +11,24 @@ from torch.nn import functional as F
 Norm = Literal["batch", "group"]
 
 
-class BatchNorm(nn.Module):
+class _Normalization(nn.Module):
+    """A normalisation layer and what usually follows it: relu(norm(x) + skip)."""
+
+    def __init__(self, relu: bool) -> None:
+        super().__init__()
+        self.relu = relu
+
+    def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        y = self.normalize(x)
+        if skip is not None:
+            y = y + skip
+        return F.relu(y, inplace=True) if self.relu else y
+
+    def normalize(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class BatchNorm(_Normalization):
     """Batch normalisation without PyTorch's integer batch counter: its state is floating point alone.
 
     So a model is two vectors, parameters and buffers, that can be averaged (Ioffe and Szegedy, 2015).
@@ -19,24 +36,51 @@ class BatchNorm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
+    fused = False
+    """Whether one kernel of ours does all of it: on a GPU, where the engine says so."""
 
-    def __init__(self, channels: int) -> None:
-        super().__init__()
+    def __init__(self, channels: int, relu: bool = False) -> None:
+        super().__init__(relu)
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
+        if not self.fused:
+            return super().forward(x, skip)
+        from vhl.models._kernels import batch_norm  # Triton is there on machines with a GPU alone
+
+        state = (self.running_mean, self.running_var, self.weight, self.bias)
+        return batch_norm(x, *state, training=self.training, skip=skip, relu=self.relu)
+
+    def normalize(self, x: Tensor) -> Tensor:
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
 
 
-def normalization(norm: Norm, channels: int) -> nn.Module:
-    """Batch norm, or group norm with 16 channels a group (Wu and He, 2018), or more where 16 do not fit."""
-    if norm == "batch":
-        return BatchNorm(channels)
-    groups = next(count for count in range(max(1, channels // 16), 0, -1) if channels % count == 0)
-    return nn.GroupNorm(groups, channels)
+class GroupNorm(_Normalization):
+    """Group normalisation with 16 channels a group (Wu and He, 2018), or more where 16 do not fit."""
+
+    def __init__(self, channels: int, relu: bool = False) -> None:
+        super().__init__(relu)
+        self.groups = next(n for n in range(max(1, channels // 16), 0, -1) if channels % n == 0)
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def normalize(self, x: Tensor) -> Tensor:
+        return F.group_norm(x, self.groups, self.weight, self.bias)
+
+
+def normalization(norm: Norm, channels: int, *, relu: bool = False) -> nn.Module:
+    return BatchNorm(channels, relu) if norm == "batch" else GroupNorm(channels, relu)
+
+
+def fuse(module: nn.Module) -> bool:
+    """Let batch normalisation run as kernels of ours; says whether the network has any."""
+    layers = [layer for layer in module.modules() if isinstance(layer, BatchNorm)]
+    for layer in layers:
+        layer.fused = True
+    return bool(layers)
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -19,10 +19,6 @@ class CNN(Model):
         widths = (self.width, 2 * self.width, 4 * self.width)
         stages: list[nn.Module] = []
         for number, (inputs, outputs) in enumerate(zip((channels, *widths), widths, strict=False)):
-            layers = [
-                convolution(inputs, outputs, 3),
-                normalization(self.norm, outputs),
-                nn.ReLU(inplace=True),
-            ]
+            layers = [convolution(inputs, outputs, 3), normalization(self.norm, outputs, relu=True)]
             stages.append(nn.Sequential(*([nn.MaxPool2d(2, ceil_mode=True)] if number else []), *layers))
         return Network(nn.Identity(), stages, widths[-1], classes)

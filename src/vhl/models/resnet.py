@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import relu
 
 from vhl.models._network import Network, Norm, convolution, normalization
 from vhl.models.base import Model
@@ -21,12 +20,12 @@ class _Block(nn.Module):
         shapes = [(inputs, inner, 1, 1), (inner, inner, 3, stride), (inner, outputs, 1, 1)]
         if not bottleneck:
             shapes = [(inputs, inner, 3, stride), (inner, outputs, 3, 1)]
+        *first, last = shapes
         layers: list[nn.Module] = []
-        for number, (from_, to, kernel, step) in enumerate(shapes, 1):
-            layers += [convolution(from_, to, kernel, step), normalization(norm, to)]
-            if number < len(shapes):
-                layers.append(nn.ReLU(inplace=True))
-        self.residual = nn.Sequential(*layers)
+        for from_, to, kernel, step in first:
+            layers += [convolution(from_, to, kernel, step), normalization(norm, to, relu=True)]
+        self.residual = nn.Sequential(*layers, convolution(*last))
+        self.norm = normalization(norm, outputs, relu=True)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(
@@ -34,7 +33,8 @@ class _Block(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        return relu(self.residual(x) + self.shortcut(x), inplace=True)
+        out: Tensor = self.norm(self.residual(x), self.shortcut(x))
+        return out
 
 
 class _ResNet(Model):
@@ -46,7 +46,7 @@ class _ResNet(Model):
 
     def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
         stem = nn.Sequential(
-            convolution(channels, self.width, 3), normalization(self.norm, self.width), nn.ReLU(inplace=True)
+            convolution(channels, self.width, 3), normalization(self.norm, self.width, relu=True)
         )
         stages: list[nn.Module] = []
         inputs, expansion = self.width, 4 if self.bottleneck else 1

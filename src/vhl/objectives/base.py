@@ -20,8 +20,9 @@ class Batch:
     """What a model made of one batch: natural rows first, virtual rows after them."""
 
     features: Mapping[str, Tensor]
-    """By tap, (rows, ...)."""
+    """By tap, (rows, ...), in the precision the network computed them in."""
     logits: Tensor
+    """In full precision."""
     labels: Tensor
     """Of the natural rows."""
     weights: Tensor
@@ -87,3 +88,8 @@ class Objective(Component):
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Σ w·v / Σ w."""
     return (values * weights).sum() / weights.sum()
+
+
+def full_precision(features: Tensor) -> Tensor:
+    """As 32-bit numbers at least: sums and exponentials need more digits than a network does."""
+    return features if features.element_size() >= 4 else features.float()

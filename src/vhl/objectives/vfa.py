@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from vhl.objectives._calibrated import Calibrated
-from vhl.objectives.base import Batch
+from vhl.objectives.base import Batch, full_precision
 from vhl.objectives.plain import Plain
 
 
@@ -37,6 +37,6 @@ class VFA(Calibrated, Plain):
         means, noise = batch.shared["means"], batch.draws["noise"]
         drawn = (means[:, None] + self.deviation * noise).flatten(0, 1)
         drawn_labels = torch.arange(batch.classes, device=drawn.device).repeat_interleave(noise.shape[1])
-        natural = batch.features[self.tap][: len(batch.labels)].flatten(1)
+        natural = full_precision(batch.features[self.tap][: len(batch.labels)]).flatten(1)
         distance = self.distance(natural, batch.labels, batch.weights, drawn, drawn_labels)
         return {**super().loss(batch), "calibration": self.calibration * distance}

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vhl.distances.supcon import SupCon, supcon
 from vhl.objectives._calibrated import Calibrated
-from vhl.objectives.base import Batch
+from vhl.objectives.base import Batch, full_precision
 from vhl.objectives.naive import Naive
 
 
@@ -36,7 +36,7 @@ class VHL(Calibrated, Naive):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.virtual_labels is not None
         terms = super().loss(batch)
-        features = batch.features[self.tap].flatten(1)
+        features = full_precision(batch.features[self.tap]).flatten(1)
         natural, virtual = features[: len(batch.labels)], features[len(batch.labels) :]
         if self.calibration:
             target = virtual.detach() if self.detach else virtual

@@ -10,12 +10,19 @@ from dataclasses import dataclass
 
 from vhl.engine.record import Record
 from vhl.errors import VHLError
-from vhl.experiment import Experiment
+from vhl.experiment import Engine, Experiment
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 
 _LAST_SHARE = 0.1
-_NO_DIFFERENCE = ("name", "device", "checkpoint_every", "features_at", "keep_at")
+_NO_DIFFERENCE = {
+    "name",
+    "device",
+    "checkpoint_every",
+    "features_at",
+    "keep_at",
+    *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
+}
 """Settings that change no number of a run: runs that differ in them alone are the same experiment."""
 
 
@@ -145,18 +152,16 @@ def _evaluated(run: RunFolder) -> list[Record]:
 
 
 def _without_seeds(experiment: Experiment) -> str:
-    table = experiment.table()
-    seeds = table.pop("seeds")
-    for key in _NO_DIFFERENCE:
-        table.pop(key, None)
-    return json.dumps([table, seeds["data"]], sort_keys=True)
+    repeated = {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
+    kept = {k: v for k, v in dotted(experiment).items() if k not in _NO_DIFFERENCE | repeated}
+    return json.dumps(kept, sort_keys=True)
 
 
 def label(experiments: Sequence[Experiment]) -> list[str]:
     """Short names: algorithm and objective, and every other setting in which the experiments differ."""
     flat = [dotted(experiment) for experiment in experiments]
     keys = {key for table in flat for key in table}
-    ignored = {*_NO_DIFFERENCE, "algorithm.name", "objective.name"}
+    ignored = _NO_DIFFERENCE | {"algorithm.name", "objective.name"}
     ignored |= {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
     differing = sorted(k for k in keys - ignored if len({json.dumps(t.get(k)) for t in flat if k in t}) > 1)
     labels = []

@@ -26,12 +26,18 @@ from vhl.algorithms.base import Server, Vectors
 from vhl.engine.record import Record
 from vhl.engine.simulation import State
 from vhl.errors import VHLError
-from vhl.experiment import Experiment
+from vhl.experiment import Engine, Experiment
 from vhl.files import cannot_write, read_json, write_bytes, write_json, write_tensors
 from vhl.models.files import read_tensors
 from vhl.runs.dotted import dotted
 
-_RESUMABLE = {"rounds", "name", "device", "checkpoint_every"}
+_RESUMABLE = {
+    "rounds",
+    "name",
+    "device",
+    "checkpoint_every",
+    *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
+}
 """Settings that may differ when a run is continued: they change no round that was already computed."""
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from vhl.algorithms.base import Server, Vectors
+from vhl.algorithms.base import Server
 from vhl.engine.problem import Problem
 from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation, State
+from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.environment import environment
@@ -27,7 +29,10 @@ def default_name(experiment: Experiment) -> str:
 
 
 class Session:
-    """One run in its folder; iterate it to run the rounds that are left."""
+    """One run in its folder; iterate it to run the rounds that are left.
+
+    Several sessions that share a ``workshop`` run side by side; see :func:`vhl.runs.together.together`.
+    """
 
     def __init__(
         self,
@@ -38,21 +43,24 @@ class Session:
         data_dir: Path | None = None,
         on_progress: Progress | None = None,
         on_note: Callable[[str], None] = lambda note: None,
+        workshop: Workshop | None = None,
     ) -> None:
         name = experiment.name or default_name(experiment)
         self.experiment = experiment.with_(name=name)
         self.folder = RunFolder(runs / name)
-        self._resume, self._data_dir, self._on_progress, self._on_note = (
-            resume,
-            data_dir,
-            on_progress,
-            on_note,
-        )
+        self._resume, self._data_dir, self._workshop = resume, data_dir, workshop
+        self._on_progress, self._on_note = on_progress, on_note
         self.problem: Problem | None = None
         self.best: dict[str, Any] | None = None
         self._saved_round = 0
 
     def __iter__(self) -> Generator[Record]:
+        for record in self.steps():
+            if record is not None:
+                yield record
+
+    def steps(self) -> Generator[Record | None]:
+        """The same, but ``None`` comes whenever some work was done and no round is through."""
         self.folder.acquire()
         try:
             simulation = self._prepare()
@@ -62,14 +70,14 @@ class Session:
 
     def _prepare(self) -> Simulation:
         manifest = self._earlier()
-        problem = self.problem = Problem(self.experiment, self._data_dir, self._on_progress)
+        problem = self.problem = Problem(self.experiment, self._data_dir, self._on_progress, self._workshop)
         for note in problem.notes():
             self._on_note(note)
         state = None
         if manifest is not None:
             state = to_device(self.folder.load_state(manifest), problem)
             self.best, self._saved_round = manifest["best"], manifest["round"]
-        simulation = Simulation(self.experiment, problem=problem, state=state)
+        simulation = Simulation(self.experiment, problem=problem, state=state, on_note=self._on_note)
         # Only now, when nothing is left to refuse: what a mistake leaves behind would be in the way.
         if not self.folder.exists:
             self.folder.begin(self.experiment, _describe_data(problem), environment())
@@ -91,10 +99,15 @@ class Session:
         self.folder.check_same(self.experiment)
         return self.folder.manifest()
 
-    def _run(self, simulation: Simulation) -> Iterator[Record]:
+    def _run(self, simulation: Simulation) -> Iterator[Record | None]:
         done = simulation.state
         try:
-            for record in simulation:
+            while done.round < self.experiment.rounds:
+                record = simulation.poll()
+                if record is None:
+                    simulation.lanes.pump()
+                    yield None
+                    continue
                 self._keep(record, simulation)
                 self.folder.append(record)
                 done = simulation.state
@@ -105,6 +118,8 @@ class Session:
             if done.round > self._saved_round:
                 self._checkpoint(done)
             raise
+        finally:
+            simulation.close()
 
     def _keep(self, record: Record, simulation: Simulation) -> None:
         """Save the model and the features of rounds that were asked for, and the best model so far."""
@@ -128,7 +143,7 @@ class Session:
 
 
 def _describe_data(problem: Problem) -> dict[str, Any]:
-    mean, std = problem.statistics
+    mean, std = problem.natural.statistics
     return {
         "classes": list(problem.dataset.classes),
         "sites": list(problem.dataset.sites),
@@ -137,20 +152,19 @@ def _describe_data(problem: Problem) -> dict[str, Any]:
         "outputs": problem.shape.outputs,
         "mean": mean.tolist(),
         "std": std.tolist(),
-        "virtual_classes": problem.virtual_classes if problem.virtual_images is not None else 0,
+        "virtual_classes": problem.virtual_classes if problem.virtual is not None else 0,
         "test_samples": len(problem.dataset.test),
-        "counts": problem.counts.tolist(),
-        "heterogeneity": problem.heterogeneity,
+        "counts": problem.natural.counts.tolist(),
+        "heterogeneity": problem.natural.heterogeneity,
     }
 
 
 def to_device(state: State, problem: Problem) -> State:
-    def move(vectors: Vectors) -> Vectors:
-        return {name: vector.to(problem.device) for name, vector in vectors.items()}
+    """The state where rounds are computed; what clients keep comes there when it is needed."""
 
-    def there(vector: Tensor) -> Tensor:
+    def move(vector: Tensor) -> Tensor:
         return vector.to(problem.device)
 
-    server = Server(there(state.server.parameters), there(state.server.buffers), move(state.server.state))
-    clients = {client: move(vectors) for client, vectors in state.clients.items()}
-    return State(state.round, server, clients, state.participations)
+    server = state.server
+    own = {name: move(vector) for name, vector in server.state.items()}
+    return replace(state, server=Server(move(server.parameters), move(server.buffers), own))

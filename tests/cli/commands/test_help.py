@@ -34,7 +34,8 @@ def test_every_setting_has_help(vhl: Any, key: str) -> None:
     assert len(description) > 5
     answer = vhl("help", key)
     assert answer.code == 0
-    assert words(f"{key} {default} {description}") in words(answer.out)
+    shown = "unset" if default is None else default
+    assert words(f"{key} {shown} {description}") in words(answer.out)
 
 
 @pytest.mark.parametrize("part", list(PARTS))

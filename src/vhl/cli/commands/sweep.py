@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from vhl.cli import settings
-from vhl.cli.commands.run import run, with_seeds
+from vhl.cli.commands.run import with_seeds
 from vhl.cli.display import comparison_table, console, errors
+from vhl.cli.running import run_all
 from vhl.cli.values import split_values
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -22,14 +23,15 @@ def main(arguments: argparse.Namespace) -> None:
         base = Experiment.read(*files, *[settings.nest(key, value) for key, value in point.items()])
         varied = {key: value for key, value in point.items() if len(choices[key]) > 1}
         experiments += with_seeds(base.with_(name=name_of(varied) or "only"), arguments.seeds)
-    folders, failed = [], []
-    for number, experiment in enumerate(experiments, 1):
-        console.print(f"[dim]{number} of {len(experiments)}[/]")
-        try:
-            folders.append(run(experiment, arguments.runs_dir / arguments.name, True, arguments.data_dir))
-        except VHLError as error:  # a learning rate too high must not cost the other runs
-            errors.print(f"{experiment.name}: {error}", markup=False, soft_wrap=True)
-            failed.append(experiment.name)
+    folders, failed = run_all(
+        experiments,
+        arguments.runs_dir / arguments.name,
+        resume=True,
+        data_dir=arguments.data_dir,
+        at_once=arguments.at_once,
+    )
+    for name, error in failed.items():  # a learning rate too high must not cost the other runs
+        errors.print(f"{name}: {error}", markup=False, soft_wrap=True)
     if folders:
         console.print(comparison_table(compare(folders)))
     if failed:

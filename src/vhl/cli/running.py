@@ -1,0 +1,88 @@
+"""Running experiments and following them on the terminal, for every command that does so."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from rich.markup import escape
+
+from vhl.cli.display import Board, console, errors, making_images, percent
+from vhl.engine.problem import choose_device
+from vhl.engine.workshop import Workshop
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.runs.compare import compare
+from vhl.runs.folder import RunFolder
+from vhl.runs.session import Session
+from vhl.runs.together import together
+
+_ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory
+
+
+def run_all(
+    experiments: Sequence[Experiment],
+    runs: Path,
+    *,
+    resume: bool,
+    data_dir: Path | None,
+    at_once: int | None,
+) -> tuple[list[RunFolder], dict[str, VHLError]]:
+    """Run the experiments; says which folders were made, and by name what went wrong."""
+    workshop = Workshop()
+    sessions = [_session(experiment, runs, resume, data_dir, workshop) for experiment in experiments]
+    if at_once is None:
+        on_gpu = choose_device(experiments[0].device).type == "cuda"
+        at_once = min(_ON_A_GPU, len(sessions)) if on_gpu else 1
+    folders: list[RunFolder] = []
+    failed: dict[str, VHLError] = {}
+    try:
+        with Board(at_once) as board, closing(together(sessions, at_once)) as events:
+            for session, event in events:
+                name = session.experiment.name
+                if event is None:
+                    board.end(name)
+                    _say_what_was_reached(session)
+                    folders.append(session.folder)
+                elif isinstance(event, VHLError):
+                    board.end(name)
+                    failed[name] = event
+                else:
+                    board.show(name, session.experiment.rounds, event)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_how_to_continue(sessions)) from None
+    order = [session.folder for session in sessions]
+    return sorted(folders, key=order.index), failed
+
+
+def _session(
+    experiment: Experiment, runs: Path, resume: bool, data_dir: Path | None, workshop: Workshop
+) -> Session:
+    return Session(
+        experiment,
+        runs,
+        resume=resume,
+        data_dir=data_dir,
+        on_progress=making_images(),
+        on_note=lambda note: errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True),
+        workshop=workshop,
+    )
+
+
+def _say_what_was_reached(session: Session) -> None:
+    reached = compare([session.folder]).rows[0].results[0]
+    console.print(
+        f"[bold]{escape(session.experiment.name)}[/]: best {percent(reached.best)}, "
+        f"mean of the last 10 % {percent(reached.final)}; in {escape(str(session.folder.path))}",
+        soft_wrap=True,
+    )
+
+
+def _how_to_continue(sessions: Sequence[Session]) -> str:
+    """How to go on with the run that was stopped; nothing where none had begun."""
+    begun = [session for session in sessions if session.folder.exists]
+    if len(sessions) == 1 and begun:
+        return f"`vhl run {shlex.quote(str(begun[0].folder.path))} --resume` continues."
+    return "The same command with --resume continues." if begun else ""

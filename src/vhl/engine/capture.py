@@ -1,0 +1,61 @@
+"""Recording work as a CUDA graph: replaying one costs the host microseconds, whatever it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+REHEARSALS = 2
+"""Runs before recording: libraries set themselves up in the first, and kernels are compiled."""
+
+
+class CaptureError(Exception):
+    """Something in the work needs the host while it runs."""
+
+
+class Captured:
+    """A function without arguments, recorded on a stream and replayed there.
+
+    It must work on tensors that stay where they are. The stream is the caller's own: libraries keep their
+    workspace by stream, and two graphs recorded on one would share it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[], None],
+        stream: torch.cuda.Stream,
+        chance: torch.Generator,
+    ) -> None:
+        """``chance`` is where random numbers inside come from, instead of PyTorch's generator for all."""
+        self._stream, self._graph = stream, torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream), random_numbers_from(chance):
+            for _ in range(REHEARSALS):
+                function()
+            stream.synchronize()
+            try:
+                with torch.cuda.graph(self._graph, stream=stream):
+                    function()
+            except Exception as error:
+                raise CaptureError(first_line(error)) from error
+
+    def __call__(self) -> None:
+        with torch.cuda.stream(self._stream):
+            self._graph.replay()
+
+
+@contextmanager
+def random_numbers_from(generator: torch.Generator) -> Iterator[None]:
+    """Let PyTorch's functions without a generator, as dropout, draw from this one."""
+    default = torch.cuda.default_generators[generator.device.index or 0]
+    before = default.graphsafe_get_state()
+    default.graphsafe_set_state(generator.graphsafe_get_state())
+    try:
+        yield
+    finally:
+        default.graphsafe_set_state(before)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

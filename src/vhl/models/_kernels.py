@@ -1,0 +1,257 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+"""Batch normalisation, the addition of a skip and the ReLU as one operation, in Triton kernels.
+
+Images in channels-last order are a matrix of M = N·H·W rows and C columns, which is cut into tiles. The tiles
+``group``, ``group + groups``, ... are a group. Sums over the rows are made for each group, then over the
+groups, always in the same order: two runs give the same bits. These sweeps go up the rows; the elementwise
+kernels after them go down, so that they begin with what is still in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from triton.language import constexpr
+
+_MOMENTUM, _EPSILON = constexpr(0.1), constexpr(1e-5)
+_PROGRAMS = 512  # that sum at once: four for each multiprocessor of a large GPU
+
+
+@triton.jit
+def _tile(row_tile, column_tile, M, C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr):
+    """A tile's channels, and its elements' offsets and whether they exist: with EVEN they all do."""
+    rows = row_tile * ROWS + tl.arange(0, ROWS)[:, None]
+    channels = column_tile * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    mask = tl.full([ROWS, COLUMNS], True, tl.int1) if EVEN else (rows < M) & (channels < C)
+    return channels, rows * C + channels, mask
+
+
+@triton.jit
+def _own_tile(M, C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr):
+    """The tile of a program of an elementwise kernel: the first programs have the last rows."""
+    column_tiles: constexpr = tl.cdiv(C, COLUMNS)
+    row_tile = tl.cdiv(M, ROWS) - 1 - tl.program_id(0) // column_tiles
+    return _tile(row_tile, tl.program_id(0) % column_tiles, M, C, ROWS, COLUMNS, EVEN)
+
+
+@triton.jit
+def _rows_in(group, groups, steps, M, ROWS: constexpr):
+    """How many rows a group has: only its last tile may be cut short, or missing."""
+    last = (steps - 1) * groups + group
+    return (steps - 1) * ROWS + tl.minimum(tl.maximum(M - last * ROWS, 0), ROWS)
+
+
+@triton.jit
+def _moments_kernel(
+    x, partial, M, C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, STEPS: constexpr
+):
+    """Each group's mean, and its sum of squared deviations from that mean."""
+    column_tile, group, groups = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    number: constexpr = partial.dtype.element_ty
+    channels, offsets, mask = _tile(group, column_tile, M, C, ROWS, COLUMNS, EVEN)
+    # Deviations from the group's first row, since plain sums of squares cancel where the mean is large.
+    origin = tl.load(x + group * ROWS * C + channels, channels < C).to(number)
+    total, squares = tl.zeros([ROWS, COLUMNS], number), tl.zeros([ROWS, COLUMNS], number)
+    for step in tl.range(STEPS, loop_unroll_factor=4):
+        channels, offsets, mask = _tile(group + step * groups, column_tile, M, C, ROWS, COLUMNS, EVEN)
+        deviations = tl.where(mask, tl.load(x + offsets, mask).to(number) - origin, 0.0)
+        total += deviations
+        squares += deviations * deviations
+    count = _rows_in(group, groups, STEPS, M, ROWS).to(number)
+    total = tl.sum(total, 0, keep_dims=True)
+    squares = tl.sum(squares, 0, keep_dims=True) - total * total / count
+    tl.store(partial + group * C + channels, origin + total / count, channels < C)
+    tl.store(partial + (groups + group) * C + channels, squares, channels < C)
+
+
+@triton.jit
+def _statistics_kernel(
+    partial, mean, rstd, running_mean, running_var, groups, steps, M,
+    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, GROUPS: constexpr,
+):  # fmt: skip
+    """Mean and 1/√(variance + ε) of all rows from the groups' (Chan et al., 1983), and the running ones."""
+    channels, offsets, mask = _tile(0, tl.program_id(0), groups, C, GROUPS, COLUMNS, False)
+    group, inside = tl.arange(0, GROUPS)[:, None], channels < C
+    means, squares = tl.load(partial + offsets, mask, 0.0), tl.load(partial + groups * C + offsets, mask, 0.0)
+    counts = tl.where(group < groups, _rows_in(group, groups, steps, M, ROWS), 0).to(means.dtype)
+    origin = tl.load(partial + channels, inside)
+    centre = origin + tl.sum(counts * (means - origin), 0, keep_dims=True) / M
+    variance = tl.sum(squares + counts * (means - centre) * (means - centre), 0, keep_dims=True) / M
+    tl.store(mean + channels, centre, inside)
+    tl.store(rstd + channels, tl.rsqrt(variance + _EPSILON), inside)
+    old_mean, old_variance = tl.load(running_mean + channels, inside), tl.load(running_var + channels, inside)
+    tl.store(running_mean + channels, old_mean + _MOMENTUM * (centre - old_mean), inside)
+    unbiased = variance * M / (M - 1)
+    tl.store(running_var + channels, old_variance + _MOMENTUM * (unbiased - old_variance), inside)
+
+
+@triton.jit
+def _normalise_kernel(
+    x, skip, z, mean, spread, weight, bias, M, RELU: constexpr, TRAINING: constexpr,
+    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr,
+):  # fmt: skip
+    """z = relu((x − mean)·weight·rstd + bias + skip); ``spread`` is rstd, or in evaluation the variance."""
+    channels, offsets, mask = _own_tile(M, C, ROWS, COLUMNS, EVEN)
+    inside = channels < C
+    rstd = tl.load(spread + channels, inside)
+    if not TRAINING:
+        rstd = tl.rsqrt(rstd + _EPSILON)
+    scale = tl.load(weight + channels, inside) * rstd
+    centred = tl.load(x + offsets, mask).to(scale.dtype) - tl.load(mean + channels, inside)
+    values = tl.fma(centred, scale, tl.load(bias + channels, inside))
+    if skip is not None:
+        values += tl.load(skip + offsets, mask).to(scale.dtype)
+    if RELU:
+        values = tl.where(values <= 0, 0.0, values)  # a maximum would turn NaN into 0
+    tl.store(z + offsets, values, mask)
+
+
+@triton.jit
+def _gradient_tile(dz, x, z, offsets, mask, mean, scale, bias, RELU: constexpr):
+    """x − mean, and the gradient before the ReLU: 0 where the output, as it was rounded, is 0."""
+    centred = tl.load(x + offsets, mask, 0.0).to(scale.dtype) - mean
+    gradient = tl.load(dz + offsets, mask, 0.0).to(scale.dtype)
+    if RELU:
+        if z is None:  # without a skip, the output is found again by the operations of the forward pass
+            output = tl.fma(centred, scale, bias).to(x.dtype.element_ty)
+        else:
+            output = tl.load(z + offsets, mask, 0.0)
+        gradient = tl.where(output.to(scale.dtype) <= 0, 0.0, gradient)
+    return centred, gradient
+
+
+@triton.jit
+def _sums_kernel(
+    dz, x, z, mean, rstd, weight, bias, partial, M, RELU: constexpr,
+    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, STEPS: constexpr,
+):  # fmt: skip
+    """Each group's sums of gradient·(x − mean)·rstd, and of the gradient."""
+    column_tile, group, groups = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    channels, offsets, mask = _tile(group, column_tile, M, C, ROWS, COLUMNS, EVEN)
+    inside = channels < C
+    centre, deviation = tl.load(mean + channels, inside), tl.load(rstd + channels, inside)
+    scale, shift = tl.load(weight + channels, inside) * deviation, tl.load(bias + channels, inside)
+    products, gradients = tl.zeros([ROWS, COLUMNS], scale.dtype), tl.zeros([ROWS, COLUMNS], scale.dtype)
+    for step in tl.range(STEPS, loop_unroll_factor=2):
+        channels, offsets, mask = _tile(group + step * groups, column_tile, M, C, ROWS, COLUMNS, EVEN)
+        centred, gradient = _gradient_tile(dz, x, z, offsets, mask, centre, scale, shift, RELU)
+        products += gradient * centred
+        gradients += gradient
+    products = tl.sum(products, 0, keep_dims=True) * deviation
+    tl.store(partial + group * C + channels, products, channels < C)
+    tl.store(partial + (groups + group) * C + channels, tl.sum(gradients, 0, keep_dims=True), channels < C)
+
+
+@triton.jit
+def _totals_kernel(partial, dweight, dbias, groups, C: constexpr, COLUMNS: constexpr, GROUPS: constexpr):
+    """The groups' sums, added up."""
+    channels, offsets, mask = _tile(0, tl.program_id(0), groups, C, GROUPS, COLUMNS, False)
+    products = tl.load(partial + offsets, mask, 0.0)
+    gradients = tl.load(partial + groups * C + offsets, mask, 0.0)
+    tl.store(dweight + channels, tl.sum(products, 0, keep_dims=True), channels < C)
+    tl.store(dbias + channels, tl.sum(gradients, 0, keep_dims=True), channels < C)
+
+
+@triton.jit
+def _gradient_kernel(
+    dz, x, z, mean, rstd, weight, bias, dweight, dbias, dx, dskip, M, RELU: constexpr,
+    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr,
+):  # fmt: skip
+    """dx = weight·rstd·(gradient − dbias/M − (x − mean)·rstd·dweight/M), and dskip = gradient."""
+    channels, offsets, mask = _own_tile(M, C, ROWS, COLUMNS, EVEN)
+    inside = channels < C
+    centre, deviation = tl.load(mean + channels, inside), tl.load(rstd + channels, inside)
+    scale, shift = tl.load(weight + channels, inside) * deviation, tl.load(bias + channels, inside)
+    centred, gradient = _gradient_tile(dz, x, z, offsets, mask, centre, scale, shift, RELU)
+    if dskip is not None:
+        tl.store(dskip + offsets, gradient, mask)
+    level, slope = tl.load(dbias + channels, inside) / M, tl.load(dweight + channels, inside) * deviation / M
+    tl.store(dx + offsets, (gradient - level - centred * slope) * scale, mask)
+
+
+class _Plan:
+    """How a matrix is cut: into tiles of so many elements that each thread loads 16 bytes a few times."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.M, self.C = x.numel() // x.shape[1], x.shape[1]
+        self.columns = min(triton.next_power_of_2(self.C), 64)
+        self.column_tiles, self.rows = triton.cdiv(self.C, self.columns), 2048 // self.columns
+        tiles = triton.cdiv(self.M, self.rows)
+        self.steps = triton.cdiv(tiles, max(1, _PROGRAMS // self.column_tiles))
+        self.groups = triton.cdiv(tiles, self.steps)
+
+    def _tiles(self, rows: int, padded: int) -> dict[str, int]:
+        even = padded * self.column_tiles * self.columns == self.M * self.C
+        return {"M": self.M, "C": self.C, "ROWS": rows, "COLUMNS": self.columns, "EVEN": even}
+
+    def by_group(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:
+        tiles = self._tiles(self.rows, self.rows * self.steps * self.groups)
+        kernel[self.column_tiles, self.groups](*tensors, **tiles, STEPS=self.steps, **flags, num_warps=8)
+
+    def over_groups(self, kernel: Any, *tensors: Tensor, **numbers: int) -> None:
+        constants = {"C": self.C, "COLUMNS": 8, "GROUPS": triton.next_power_of_2(self.groups)}
+        kernel[(triton.cdiv(self.C, 8),)](*tensors, groups=self.groups, **constants, **numbers)
+
+    def elementwise(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:
+        rows, row_tiles = 2 * self.rows, triton.cdiv(self.M, 2 * self.rows)
+        kernel[(self.column_tiles * row_tiles,)](*tensors, **self._tiles(rows, rows * row_tiles), **flags)
+
+
+class _BatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor,
+        skip: Tensor | None, relu: bool,
+    ) -> Tensor:  # fmt: skip
+        plan = _Plan(x)
+        mean, rstd, z = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
+        partial, whole = weight.new_empty(2, plan.groups, plan.C), (mean, rstd, running_mean, running_var)
+        plan.by_group(_moments_kernel, x, partial)
+        plan.over_groups(_statistics_kernel, partial, *whole, M=plan.M, ROWS=plan.rows, steps=plan.steps)
+        plan.elementwise(_normalise_kernel, x, skip, z, mean, rstd, weight, bias, RELU=relu, TRAINING=True)
+        ctx.relu, ctx.skip = relu, skip is not None
+        ctx.save_for_backward(x, z if relu and ctx.skip else None, mean, rstd, weight, bias)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
+        dz = dz.contiguous(memory_format=torch.channels_last)
+        x, z, _, _, weight, bias = ctx.saved_tensors
+        dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
+        dskip = None if z is None else torch.empty_like(x)
+        plan, inputs = _Plan(x), (dz, *ctx.saved_tensors)
+        partial = weight.new_empty(2, plan.groups, plan.C)
+        plan.by_group(_sums_kernel, *inputs, partial, RELU=ctx.relu)
+        plan.over_groups(_totals_kernel, partial, dweight, dbias)
+        plan.elementwise(_gradient_kernel, *inputs, dweight, dbias, dx, dskip, RELU=ctx.relu)
+        if ctx.skip and not ctx.relu:
+            dskip = dz
+        return dx, None, None, dweight, dbias, dskip, None
+
+
+def batch_norm(
+    x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor,
+    *, training: bool, skip: Tensor | None = None, relu: bool = False,
+) -> Tensor:  # fmt: skip
+    """``F.batch_norm``, plus ``skip``, through a ReLU; in float32 or wider, rounded once at the end.
+
+    It has a gradient in training alone.
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    skip = None if skip is None else skip.contiguous(memory_format=torch.channels_last)
+    channels = (running_mean, running_var, weight, bias)
+    if training and x.numel() <= x.shape[1]:
+        raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
+    with torch.cuda.device_of(x):
+        if training:
+            z: Tensor = _BatchNorm.apply(x, *channels, skip, relu)
+        else:
+            z = torch.empty_like(x)
+            _Plan(x).elementwise(_normalise_kernel, x, skip, z, *channels, RELU=relu, TRAINING=False)
+    return z

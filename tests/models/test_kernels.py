@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+pytest.importorskip("triton")
+from vhl.models import _kernels
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
+    reason="needs a GPU, or TRITON_INTERPRET=1",
+)
+_DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+_RELU = pytest.mark.parametrize("relu", [False, True])
+_SKIP = pytest.mark.parametrize("skip", [False, True])
+
+
+def _inputs(shape, dtype, skip, *, mean=1.0) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """x, weight, bias and perhaps a skip; the running statistics; the gradient of the output."""
+    generator = torch.Generator().manual_seed(sum(shape))
+    statistic = torch.promote_types(dtype, torch.float32)
+
+    def images(mean, scale, dtype):
+        values = torch.randn(shape, generator=generator, dtype=torch.float64) * scale + mean
+        return values.to(_DEVICE, dtype, memory_format=torch.channels_last)
+
+    def channels(low, high):
+        values = torch.rand(shape[1], generator=generator, dtype=torch.float64) * (high - low) + low
+        return values.to(_DEVICE, statistic)
+
+    leaves = [images(mean, 1.5, dtype), channels(-2, 2), channels(-1, 1)]
+    leaves += [images(0.0, 1.0, dtype)] * skip
+    return leaves, [channels(-1, 1), channels(0.5, 2)], images(0.0, 1.0, dtype)
+
+
+def _ours(leaves, running, relu, training=True) -> Tensor:
+    x, weight, bias, *skip = leaves
+    skip = skip[0] if skip else None
+    return _kernels.batch_norm(x, *running, weight, bias, training=training, skip=skip, relu=relu)
+
+
+def _pytorchs(leaves, running, relu, training=True) -> Tensor:
+    x, weight, bias, *skip = leaves
+    z = sum(skip, F.batch_norm(x, *running, weight, bias, training))
+    return z.relu() if relu else z
+
+
+def _results(operation, leaves, running, dz, relu, dtype=None) -> dict[str, Tensor]:
+    """Output, gradients and new running statistics, computed in ``dtype``."""
+    leaves = [leaf.detach().to(dtype or leaf.dtype).requires_grad_() for leaf in leaves]
+    running = [buffer.to(dtype or buffer.dtype, copy=True) for buffer in running]
+    z = operation(leaves, running, relu)
+    gradients = torch.autograd.grad(z, leaves, dz.to(z.dtype))
+    names = ("z", "mean", "variance", "dx", "dweight", "dbias", "dskip")
+    return dict(zip(names, [z.detach(), *running, *gradients], strict=False))
+
+
+def _compare(inputs, relu, tolerances) -> dict[str, Tensor]:
+    ours = _results(_ours, *inputs, relu)
+    theirs = _results(_pytorchs, *inputs, relu, torch.float64)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        tolerance = tolerances.get(name, tolerances["all"])
+        torch.testing.assert_close(value.double(), theirs[name], rtol=tolerance, atol=tolerance, msg=name)
+    return ours
+
+
+@_RELU
+@_SKIP
+@pytest.mark.parametrize(
+    ("shape", "programs"),
+    [
+        ((1, 5, 1, 2), 512),
+        ((2, 3, 20, 20), 512),
+        ((3, 10, 9, 9), 512),
+        ((3, 100, 9, 9), 6),  # groups of three tiles: the last of all is cut, and one is missing
+        ((5, 64, 8, 8), 4),
+        ((5, 128, 8, 8), 10),  # tiles and groups come out even
+    ],
+)
+def test_training_is_pytorchs(shape, programs, skip, relu, monkeypatch):
+    monkeypatch.setattr(_kernels, "_PROGRAMS", programs)
+    z = _compare(_inputs(shape, torch.float64, skip), relu, {"all": 1e-10})["z"]
+    assert z.is_contiguous(memory_format=torch.channels_last)
+
+
+@_RELU
+@_SKIP
+@pytest.mark.parametrize("shape", [(1, 3, 1, 1), (3, 100, 9, 9), (2, 64, 8, 8)])
+def test_evaluation_is_pytorchs(shape, skip, relu):
+    leaves, running, _ = _inputs(shape, torch.float64, skip)
+    before = [buffer.clone() for buffer in running]
+    z = _ours(leaves, running, relu, training=False)
+    torch.testing.assert_close(z, _pytorchs(leaves, running, relu, training=False), rtol=1e-10, atol=1e-10)
+    assert all(torch.equal(*pair) for pair in zip(running, before, strict=True))
+
+
+def test_a_large_mean_does_not_swallow_the_variance(monkeypatch):
+    monkeypatch.setattr(_kernels, "_PROGRAMS", 4)
+    inputs = _inputs((6, 12, 16, 16), torch.float32, skip=False, mean=1e3)
+    # A float32 near 1000 is right to 3e-5, but its square, near 10⁶, to 3e-2.
+    tolerances = {"all": 2e-4, "mean": 1e-6, "variance": 1e-5, "dweight": 2e-2}
+    _compare(inputs, relu=False, tolerances=tolerances)
+
+
+@_RELU
+@_SKIP
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2**-7), (torch.float16, 2**-9)])
+def test_half_precision_is_rounded_only_at_the_end(dtype, tolerance, skip, relu):
+    # Twice the error of rounding: Triton's interpreter cuts the digits off.
+    tolerances = {"all": 1e-5, "dweight": 1e-4, "z": tolerance, "dx": tolerance}
+    ours = _compare(_inputs((3, 40, 8, 8), dtype, skip), relu, tolerances)
+    assert ours["z"].dtype == ours["dx"].dtype == dtype
+    assert ours["dweight"].dtype == ours["mean"].dtype == torch.float32
+
+
+@_SKIP
+@pytest.mark.parametrize(("dtype", "scale"), [(torch.bfloat16, 1), (torch.float16, 2**-24)])
+def test_what_the_relu_or_rounding_made_zero_has_no_gradient(dtype, scale, skip):
+    leaves, running, dz = _inputs((4, 6, 8, 8), dtype, skip)
+    for leaf in leaves[1:]:
+        leaf.mul_(scale)  # 2⁻²⁴ is the smallest float16
+    ours = _results(_ours, leaves, running, torch.ones_like(dz), relu=True)
+    z = ours["z"].double()
+    exact = _pytorchs([leaf.double() for leaf in leaves], [buffer.double() for buffer in running], True)
+    assert ((exact > 0) & (z == 0)).any() == (scale < 1)
+    assert torch.equal(ours["dbias"].double(), (z > 0).double().sum((0, 2, 3)))
+    if skip:
+        assert torch.equal(ours["dskip"].double(), (z > 0).double())
+
+
+def test_nan_passes_the_relu():
+    leaves, running, _ = _inputs((2, 3, 4, 4), torch.float32, skip=False)
+    leaves[0][0, 1, 0, 0] = torch.nan
+    z = _ours(leaves, running, relu=True)
+    assert z.isnan().all((0, 2, 3)).tolist() == [False, True, False]
+    assert z[:, [0, 2]].isfinite().all()
+
+
+def test_any_memory_format_gives_the_same_bits():
+    leaves, running, dz = _inputs((2, 6, 5, 7), torch.float32, skip=True)
+    plain = [leaves[0].contiguous(), *leaves[1:3], leaves[3].contiguous()], running, dz.contiguous()
+    assert not plain[0][0].is_contiguous(memory_format=torch.channels_last)
+    expected, results = _results(_ours, leaves, running, dz, True), _results(_ours, *plain, True)
+    assert all(torch.equal(results[name], expected[name]) for name in expected)
+
+
+def test_two_runs_give_the_same_bits():
+    inputs = _inputs((8, 64, 8, 8), torch.bfloat16, skip=True)
+    first, second = _results(_ours, *inputs, True), _results(_ours, *inputs, True)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_training_needs_more_than_one_value_per_channel():
+    leaves, running, _ = _inputs((1, 3, 1, 1), torch.float32, skip=False)
+    for operation in (_pytorchs, _ours):
+        with pytest.raises(ValueError, match=r"more than 1 value per channel.*\[1, 3, 1, 1\]"):
+            operation(leaves, running, relu=False)

@@ -20,7 +20,9 @@ from torch.nn import functional as F
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source
-from vhl.engine.simulation import Simulation
+from vhl.engine.problem import Problem
+from vhl.engine.simulation import Simulation, State
+from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
@@ -150,7 +152,14 @@ def digit_simulation(
     """Four clients with eighty digits and a small convolutional network; VHL with forty virtual images."""
     folder = tmp_path_factory.mktemp("data")
 
-    def make(lanes: int = 1, **settings: Any) -> Simulation:
+    def make(
+        lanes: int = 1,
+        *,
+        on_note: Callable[[str], None] = lambda note: None,
+        state: State | None = None,
+        workshop: Workshop | None = None,
+        **settings: Any,
+    ) -> Simulation:
         defaults: dict[str, Any] = {
             "data": small_digits(),
             "partition": {"name": "lda", "alpha": 0.5, "clients": 4},
@@ -165,7 +174,8 @@ def digit_simulation(
         }
         if settings.get("objective") == "vhl":
             settings["objective"] = {"name": "vhl", "virtual_batch": 6}
-        return Simulation(Experiment(**{**defaults, **settings}), folder)
+        problem = Problem(Experiment(**{**defaults, **settings}), folder, workshop=workshop)
+        return Simulation(problem.experiment, problem=problem, state=state, on_note=on_note)
 
     return make
 

@@ -56,10 +56,9 @@ class Board:
 
     def show(self, title: str, rounds: int, record: Record) -> None:
         if not console.is_terminal:
-            speed = record.samples / record.seconds
             console.print(
                 f"{escape(title) + ': ' if self._several else ''}round {record.round}/{rounds}  "
-                f"accuracy {percent(record.accuracy)}  {speed:,.0f} images/s",
+                f"accuracy {percent(record.accuracy)}  {record.samples / record.seconds:,.0f} images/s",
                 soft_wrap=True,
             )
             return

@@ -35,7 +35,8 @@ class Captured:
                 function()
             stream.synchronize()
             try:
-                with torch.cuda.graph(self._graph, stream=stream):
+                # Of this thread alone: another may be drawing plans into pinned memory.
+                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
                     function()
             except Exception as error:
                 raise CaptureError(first_line(error)) from error

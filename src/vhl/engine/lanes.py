@@ -42,6 +42,10 @@ class Ticket:
     ended: torch.cuda.Event | None = None
 
     @property
+    def steps(self) -> int:
+        return self.task.steps(len(self.job.samples))
+
+    @property
     def done(self) -> bool:
         return self.outcome is not None and (self.ended is None or self.ended.query())
 
@@ -83,7 +87,7 @@ class Lanes:
         """Hand in jobs that start from this server."""
         tickets = [Ticket(task, job, server) for job in jobs]
         self._waiting += tickets
-        self._waiting.sort(key=lambda ticket: -ticket.task.steps(len(ticket.job.samples)))
+        self._waiting.sort(key=lambda ticket: -ticket.steps)
         return tickets
 
     @property
@@ -139,15 +143,26 @@ class Lanes:
                 pass
 
     def _feed(self) -> bool:
-        moved = False
+        """Start jobs and enqueue steps; says whether there was anything to do."""
+        if self._waiting and self._may_open() and all(lane.ticket for lane in self._lanes):
+            self._lanes.append(Lane(self, torch.cuda.Stream(self.numerics.device)))
         for lane in self._lanes:
             if lane.ticket is None and self._waiting:
                 lane.start(self._waiting.pop(0))
-            moved |= lane.feed()
-        if self._waiting and self._may_open():
-            self._lanes.append(Lane(self, torch.cuda.Stream(self.numerics.device)))
-            moved = True
-        return moved
+        busy = sorted((lane for lane in self._lanes if lane.ticket), key=lambda lane: -lane.steps)
+        moved = [lane.feed() for lane in busy[: self._abreast(busy)]]
+        return any(moved)
+
+    def _abreast(self, busy: Sequence[Lane]) -> int:
+        """How many lanes to feed, the longest first: so many that all come to an end together.
+
+        A client that has half of all steps to do gets half of the GPU, or it would go on alone at last, and
+        one lane alone leaves part of the GPU idle.
+        """
+        if not busy:
+            return 0
+        steps = sum(lane.steps for lane in busy) + sum(ticket.steps for ticket in self._waiting)
+        return max(2, round(steps / max(1, busy[0].steps)))
 
     def _may_open(self) -> bool:
         """Whether another lane is allowed and, where its number is ours to choose, would fit."""
@@ -171,7 +186,8 @@ class Lane:
         self._lanes, self._stream = lanes, stream
         self._chance = None if stream is None else torch.Generator(stream.device)
         self._trainers: dict[str, tuple[Trainer, Callable[[], None]]] = {}
-        self._steps = 0
+        self.steps = 0
+        """Of the job, still to be fed."""
         self._flying: deque[torch.cuda.Event] = deque()
         self.ticket: Ticket | None = None
         self.memory = 0
@@ -188,7 +204,7 @@ class Lane:
             trainer.begin(ticket.job, ticket.server, plan)
         if self._chance is not None:
             self._chance.manual_seed(task.chance(ticket.job))
-        self.ticket, self._steps = ticket, task.steps(len(ticket.job.samples))
+        self.ticket, self.steps = ticket, ticket.steps
 
     def feed(self) -> bool:
         """Enqueue a step where that makes sense, and the end of the job; says whether anything was done."""
@@ -205,8 +221,8 @@ class Lane:
         with self._here():
             step()
             self._flying.append(self._stream.record_event())
-            self._steps -= 1
-            if self._steps == 0:
+            self.steps -= 1
+            if self.steps == 0:
                 self._wait_for_others()
                 self.ticket.outcome = trainer.finish(self.ticket.job, self.ticket.task)
                 self.ticket.ended = self._stream.record_event()
@@ -220,7 +236,7 @@ class Lane:
         trainer, step = self._trainers[ticket.task.signature]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(ticket.task.chance(ticket.job))
-            for _ in range(self._steps):
+            for _ in range(self.steps):
                 step()
         ticket.outcome = trainer.finish(ticket.job, ticket.task)
         self.ticket = None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vhl.data.sources.base import data_directory
+from vhl.engine.compiler import begin_loading
 from vhl.engine.cost import MultiplyAdds
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
@@ -67,6 +68,8 @@ class Problem:
         self.device = choose_device(experiment.device)
         self.numerics = Numerics.choose(experiment.engine, self.device)
         self.workshop = workshop or Workshop()
+        if self.device.type == "cuda":
+            begin_loading()
         directory = data_directory(data_dir)
         self.natural = self._natural(directory)
         self.dataset, self.parts = self.natural.dataset, self.natural.parts
@@ -76,27 +79,29 @@ class Problem:
         self.shared = self._shared()
 
     def _natural(self, directory: Path) -> NaturalData:
-        experiment, device = self.experiment, self.device
+        experiment, numerics = self.experiment, self.numerics
         return self.workshop.natural.get(
-            lambda: NaturalData(experiment, directory, device),
+            lambda: NaturalData(experiment, directory, numerics),
             experiment.data,
             experiment.partition,
             experiment.seeds.data,
             directory,
-            device,
+            numerics.device,
+            numerics.dtype,
         )
 
     def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
-        experiment, device, classes = self.experiment, self.device, self.virtual_classes
+        experiment, numerics, classes = self.experiment, self.numerics, self.virtual_classes
         shape = self.dataset.train.shape
         return self.workshop.virtual.get(
-            lambda: VirtualData(experiment, classes, shape, directory, device, progress),
+            lambda: VirtualData(experiment, classes, shape, directory, numerics, progress),
             experiment.virtual,
             classes,
             shape,
             experiment.seeds.data,
             directory,
-            device,
+            numerics.device,
+            numerics.dtype,
         )
 
     @property

@@ -19,11 +19,11 @@ from torch.autograd.function import once_differentiable
 from triton.language import constexpr
 
 _MOMENTUM, _EPSILON = constexpr(0.1), constexpr(1e-5)
-_PROGRAMS = 512  # that sum at once: four for each multiprocessor of a large GPU
+_PROGRAMS = 256  # that sum at once: two for each multiprocessor of a large GPU
 
 
 @triton.jit
-def _tile(row_tile, column_tile, M, C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr):
+def _tile(row_tile, column_tile, M, C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr):
     """A tile's channels, and its elements' offsets and whether they exist: with EVEN they all do."""
     rows = row_tile * ROWS + tl.arange(0, ROWS)[:, None]
     channels = column_tile * COLUMNS + tl.arange(0, COLUMNS)[None, :]
@@ -32,9 +32,9 @@ def _tile(row_tile, column_tile, M, C: constexpr, ROWS: constexpr, COLUMNS: cons
 
 
 @triton.jit
-def _own_tile(M, C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr):
+def _own_tile(M, C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr):
     """The tile of a program of an elementwise kernel: the first programs have the last rows."""
-    column_tiles: constexpr = tl.cdiv(C, COLUMNS)
+    column_tiles = tl.cdiv(C, COLUMNS)
     row_tile = tl.cdiv(M, ROWS) - 1 - tl.program_id(0) // column_tiles
     return _tile(row_tile, tl.program_id(0) % column_tiles, M, C, ROWS, COLUMNS, EVEN)
 
@@ -46,10 +46,8 @@ def _rows_in(group, groups, steps, M, ROWS: constexpr):
     return (steps - 1) * ROWS + tl.minimum(tl.maximum(M - last * ROWS, 0), ROWS)
 
 
-@triton.jit
-def _moments_kernel(
-    x, partial, M, C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, STEPS: constexpr
-):
+@triton.jit(do_not_specialize=["steps"])
+def _moments_kernel(x, partial, M, C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, steps):
     """Each group's mean, and its sum of squared deviations from that mean."""
     column_tile, group, groups = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     number: constexpr = partial.dtype.element_ty
@@ -57,22 +55,22 @@ def _moments_kernel(
     # Deviations from the group's first row, since plain sums of squares cancel where the mean is large.
     origin = tl.load(x + group * ROWS * C + channels, channels < C).to(number)
     total, squares = tl.zeros([ROWS, COLUMNS], number), tl.zeros([ROWS, COLUMNS], number)
-    for step in tl.range(STEPS, loop_unroll_factor=4):
+    for step in tl.range(0, steps, loop_unroll_factor=4):
         channels, offsets, mask = _tile(group + step * groups, column_tile, M, C, ROWS, COLUMNS, EVEN)
         deviations = tl.where(mask, tl.load(x + offsets, mask).to(number) - origin, 0.0)
         total += deviations
         squares += deviations * deviations
-    count = _rows_in(group, groups, STEPS, M, ROWS).to(number)
+    count = _rows_in(group, groups, steps, M, ROWS).to(number)
     total = tl.sum(total, 0, keep_dims=True)
     squares = tl.sum(squares, 0, keep_dims=True) - total * total / count
     tl.store(partial + group * C + channels, origin + total / count, channels < C)
     tl.store(partial + (groups + group) * C + channels, squares, channels < C)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps"])
 def _statistics_kernel(
     partial, mean, rstd, running_mean, running_var, groups, steps, M,
-    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, GROUPS: constexpr,
+    C, ROWS: constexpr, COLUMNS: constexpr, GROUPS: constexpr,
 ):  # fmt: skip
     """Mean and 1/√(variance + ε) of all rows from the groups' (Chan et al., 1983), and the running ones."""
     channels, offsets, mask = _tile(0, tl.program_id(0), groups, C, GROUPS, COLUMNS, False)
@@ -93,7 +91,7 @@ def _statistics_kernel(
 @triton.jit
 def _normalise_kernel(
     x, skip, z, mean, spread, weight, bias, M, RELU: constexpr, TRAINING: constexpr,
-    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr,
+    C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr,
 ):  # fmt: skip
     """z = relu((x − mean)·weight·rstd + bias + skip); ``spread`` is rstd, or in evaluation the variance."""
     channels, offsets, mask = _own_tile(M, C, ROWS, COLUMNS, EVEN)
@@ -125,10 +123,10 @@ def _gradient_tile(dz, x, z, offsets, mask, mean, scale, bias, RELU: constexpr):
     return centred, gradient
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps"])
 def _sums_kernel(
     dz, x, z, mean, rstd, weight, bias, partial, M, RELU: constexpr,
-    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, STEPS: constexpr,
+    C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, steps,
 ):  # fmt: skip
     """Each group's sums of gradient·(x − mean)·rstd, and of the gradient."""
     column_tile, group, groups = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
@@ -137,7 +135,7 @@ def _sums_kernel(
     centre, deviation = tl.load(mean + channels, inside), tl.load(rstd + channels, inside)
     scale, shift = tl.load(weight + channels, inside) * deviation, tl.load(bias + channels, inside)
     products, gradients = tl.zeros([ROWS, COLUMNS], scale.dtype), tl.zeros([ROWS, COLUMNS], scale.dtype)
-    for step in tl.range(STEPS, loop_unroll_factor=2):
+    for step in tl.range(0, steps, loop_unroll_factor=2):
         channels, offsets, mask = _tile(group + step * groups, column_tile, M, C, ROWS, COLUMNS, EVEN)
         centred, gradient = _gradient_tile(dz, x, z, offsets, mask, centre, scale, shift, RELU)
         products += gradient * centred
@@ -148,7 +146,7 @@ def _sums_kernel(
 
 
 @triton.jit
-def _totals_kernel(partial, dweight, dbias, groups, C: constexpr, COLUMNS: constexpr, GROUPS: constexpr):
+def _totals_kernel(partial, dweight, dbias, groups, C, COLUMNS: constexpr, GROUPS: constexpr):
     """The groups' sums, added up."""
     channels, offsets, mask = _tile(0, tl.program_id(0), groups, C, GROUPS, COLUMNS, False)
     products = tl.load(partial + offsets, mask, 0.0)
@@ -160,7 +158,7 @@ def _totals_kernel(partial, dweight, dbias, groups, C: constexpr, COLUMNS: const
 @triton.jit
 def _gradient_kernel(
     dz, x, z, mean, rstd, weight, bias, dweight, dbias, dx, dskip, M, RELU: constexpr,
-    C: constexpr, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr,
+    C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr,
 ):  # fmt: skip
     """dx = weight·rstd·(gradient − dbias/M − (x − mean)·rstd·dweight/M), and dskip = gradient."""
     channels, offsets, mask = _own_tile(M, C, ROWS, COLUMNS, EVEN)
@@ -191,10 +189,10 @@ class _Plan:
 
     def by_group(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:
         tiles = self._tiles(self.rows, self.rows * self.steps * self.groups)
-        kernel[self.column_tiles, self.groups](*tensors, **tiles, STEPS=self.steps, **flags, num_warps=8)
+        kernel[self.column_tiles, self.groups](*tensors, **tiles, steps=self.steps, **flags, num_warps=8)
 
     def over_groups(self, kernel: Any, *tensors: Tensor, **numbers: int) -> None:
-        constants = {"C": self.C, "COLUMNS": 8, "GROUPS": triton.next_power_of_2(self.groups)}
+        constants = {"C": self.C, "COLUMNS": 8, "GROUPS": triton.next_power_of_2(_PROGRAMS)}
         kernel[(triton.cdiv(self.C, 8),)](*tensors, groups=self.groups, **constants, **numbers)
 
     def elementwise(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:

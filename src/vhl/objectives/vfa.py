@@ -34,7 +34,7 @@ class VFA(Calibrated, Plain):
         return {"noise": rng.standard_normal((steps, classes, per_class, features[self.tap]), np.float32)}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        means, noise = batch.shared["means"], batch.draws["noise"]
+        means, noise = (x.to(batch.logits.dtype) for x in (batch.shared["means"], batch.draws["noise"]))
         drawn = (means[:, None] + self.deviation * noise).flatten(0, 1)
         drawn_labels = torch.arange(batch.classes, device=drawn.device).repeat_interleave(noise.shape[1])
         natural = full_precision(batch.features[self.tap][: len(batch.labels)]).flatten(1)

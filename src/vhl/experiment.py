@@ -79,8 +79,11 @@ class Engine(_Section):
     capture: bool | None = Field(
         None, description="replay whole training steps as CUDA graphs; unset does so on a GPU"
     )
+    kernels: bool | None = Field(
+        None, description="batch norm, input and optimiser as kernels of ours; unset does so on a GPU"
+    )
     compile: bool | None = Field(
-        None, description="fuse operations; unset does so with captured steps that need not be deterministic"
+        None, description="PyTorch's compiler for the rest; unset does so for a network without our layers"
     )
     lanes: int | None = Field(
         None,

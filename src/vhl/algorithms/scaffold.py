@@ -37,7 +37,8 @@ class SCAFFOLD(FedAvg):
         return {"control": parameters.new_zeros(parameters.shape)}
 
     def correct_weights(self, weights: Tensor, rate: Tensor, client: Client) -> None:
-        weights.sub_((client.received["control"] - client.state["control"]) * rate)
+        weights.addcmul_(client.received["control"], rate, value=-1)
+        weights.addcmul_(client.state["control"], rate)
 
     def finish(self, weights: Tensor, client: Client, work: Work) -> tuple[Vectors, Vectors]:
         steps = work.steps if self.divisor == "steps" else work.accumulated

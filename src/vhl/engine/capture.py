@@ -15,28 +15,29 @@ class CaptureError(Exception):
     """Something in the work needs the host while it runs."""
 
 
-class Captured:
-    """A function without arguments, recorded on a stream and replayed there.
+class Place:
+    """Where work runs on a GPU: a stream, and where its random numbers come from.
 
-    It must work on tensors that stay where they are. The stream is the caller's own: libraries keep their
-    workspace by stream, and two graphs recorded on one would share it.
+    Each has its own, because libraries keep their workspace by stream: two graphs recorded on one would share
+    it.
     """
 
-    def __init__(
-        self,
-        function: Callable[[], None],
-        stream: torch.cuda.Stream,
-        chance: torch.Generator,
-    ) -> None:
-        """``chance`` is where random numbers inside come from, instead of PyTorch's generator for all."""
-        self._stream, self._graph = stream, torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream), random_numbers_from(chance):
+    def __init__(self, device: torch.device) -> None:
+        self.stream, self.chance = torch.cuda.Stream(device), torch.Generator(device)
+
+
+class Captured:
+    """A function without arguments, recorded and replayed; it works on tensors that stay where they are."""
+
+    def __init__(self, function: Callable[[], None], place: Place) -> None:
+        self._stream, self._graph = place.stream, torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._stream), random_numbers_from(place.chance):
             for _ in range(REHEARSALS):
                 function()
-            stream.synchronize()
+            self._stream.synchronize()
             try:
                 # Of this thread alone: another may be drawing plans into pinned memory.
-                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                     function()
             except Exception as error:
                 raise CaptureError(first_line(error)) from error
@@ -58,5 +59,8 @@ def random_numbers_from(generator: torch.Generator) -> Iterator[None]:
         default.graphsafe_set_state(before)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
+    """What went wrong first, in one line."""
+    while error.__context__ is not None:
+        error = error.__context__
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -6,8 +6,6 @@ import importlib.util
 import logging
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
-from threading import Thread
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -17,15 +15,9 @@ Result = TypeVar("Result")
 
 
 @cache
-def can_compile() -> bool:
-    """Whether kernels can be made here; a CPU build of PyTorch comes without Triton."""
+def has_triton() -> bool:
+    """Whether kernels can be made here; PyTorch's builds for a CPU come without Triton."""
     return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
-
-
-def begin_loading() -> None:
-    """Load the compiler, which takes seconds, while something else is done."""
-    if can_compile():
-        Thread(target=import_module, args=["torch._inductor.compile_fx"], daemon=True).start()
 
 
 def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

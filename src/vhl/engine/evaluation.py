@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vhl.algorithms.base import Server
-from vhl.engine.capture import Captured, CaptureError
+from vhl.engine.capture import Captured, CaptureError, Place
 from vhl.engine.numerics import Numerics
 from vhl.engine.stream import Stream
 from vhl.engine.vectors import FlatModel
@@ -57,15 +57,15 @@ class Evaluator:
     ) -> None:
         self._model, self._numerics, self._sets, self._classes = model, numerics, sets, classes
         self._capture = capture
-        self._stream = torch.cuda.Stream(numerics.device) if numerics.device.type == "cuda" else None
+        self._place = Place(numerics.device) if numerics.device.type == "cuda" else None
         self._counts: dict[str, tuple[Tensor, Tensor]] = {}
         self._run: Callable[[], None] | None = None
 
     def start(self, server: Server) -> Fetch:
         """Evaluate this server; the counts are fetched when they are there."""
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
-            if self._stream is not None:
-                self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))
+        with nullcontext() if self._place is None else torch.cuda.stream(self._place.stream):
+            if self._place is not None:
+                self._place.stream.wait_stream(torch.cuda.default_stream(self._numerics.device))
             with self._numerics.active():
                 self._model.load(server.parameters, server.buffers)
                 if self._run is None:
@@ -81,10 +81,10 @@ class Evaluator:
         return Evaluation(counts[f"{name}.0"], counts[f"{name}.1"])
 
     def _prepared(self) -> Callable[[], None]:
-        if self._stream is None or not self._capture:
+        if self._place is None or not self._capture:
             return self._count
         try:
-            return Captured(self._count, self._stream, torch.Generator(self._stream.device))
+            return Captured(self._count, self._place)
         except CaptureError:  # what the clients' steps have said already
             return self._count
 

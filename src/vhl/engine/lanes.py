@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from vhl.algorithms.base import Server
-from vhl.engine.capture import Captured, CaptureError, first_line, random_numbers_from
-from vhl.engine.compiler import can_compile
+from vhl.engine.capture import Place
+from vhl.engine.compiler import has_triton
 from vhl.engine.numerics import Numerics
-from vhl.engine.step import Pieces, compiled_pieces, pieces
+from vhl.engine.recipe import Note, Recipe, Step
 from vhl.engine.task import Job, Outcome, Task
 from vhl.engine.trainer import Trainer
 from vhl.errors import VHLError
@@ -27,7 +27,6 @@ _LANES = 4  # more gave nothing on an H200
 _AHEAD = 4  # steps given to the GPU before it is through with earlier ones: enough to keep it busy
 _PAUSE = 1e-4  # seconds between looks at a busy GPU
 
-Note = Callable[[str], None]
 Plan = dict[str, Tensor]
 
 
@@ -59,18 +58,18 @@ class Lanes:
 
     def __init__(self, engine: Engine, numerics: Numerics, on_note: Note = lambda note: None) -> None:
         gpu = numerics.device.type == "cuda"
-        if not gpu and (engine.capture or engine.compile):
-            raise VHLError("engine.capture and engine.compile need a GPU; leave them unset on a CPU.")
+        for option in ("capture", "kernels", "compile"):
+            if not gpu and getattr(engine, option):
+                raise VHLError(f"engine.{option} needs a GPU; leave it unset on a CPU.")
         self.engine, self.numerics, self.on_note = engine, numerics, on_note
         self.capture = gpu if engine.capture is None else engine.capture
-        automatic = self.capture and not engine.deterministic and can_compile()
-        self.compile = automatic if engine.compile is None else engine.compile
+        self.kernels = has_triton() if engine.kernels is None else engine.kernels
         self._limit = engine.lanes or (_LANES if gpu else 1)
         self._lanes: list[Lane] = []
         self._next = 0
         self._waiting: list[Ticket] = []
         self._users: Counter[str] = Counter()
-        self.pieces: dict[str, Pieces] = {}
+        self._recipes: dict[str, Recipe] = {}
         self._drawing = ThreadPoolExecutor(1) if gpu else None
         self._drawn: dict[tuple[int, int, int], Future[Plan]] = {}
 
@@ -123,13 +122,22 @@ class Lanes:
         drawn = self._drawn.pop((id(task), job.round, job.client), None)
         return self._draw(task, job.round, job.client, job.samples) if drawn is None else drawn.result()
 
-    def forget_unused(self) -> None:
-        """Make room: drop what no experiment uses any more."""
-        for signature in [s for s, users in self._users.items() if users <= 0]:
-            del self._users[signature]
-            self.pieces.pop(signature, None)
-            for lane in self._lanes:
-                lane.forget(signature)
+    def recipe(self, task: Task) -> Recipe:
+        """How steps of this task are taken; where it is new, room is made by what no one uses any more."""
+        if task.signature not in self._recipes:
+            for signature in [s for s, users in self._users.items() if users <= 0]:
+                del self._users[signature]
+                self._recipes.pop(signature, None)
+                for lane in self._lanes:
+                    lane.forget(signature)
+            self._recipes[task.signature] = Recipe(
+                task,
+                capture=self.capture,
+                kernels=self.kernels,
+                compile_=self.engine.compile,
+                on_note=self.on_note,
+            )
+        return self._recipes[task.signature]
 
     def _pump_one(self) -> None:
         """On a CPU lanes take turns, so that nothing depends on how many there are."""
@@ -145,7 +153,7 @@ class Lanes:
     def _feed(self) -> bool:
         """Start jobs and enqueue steps; says whether there was anything to do."""
         if self._waiting and self._may_open() and all(lane.ticket for lane in self._lanes):
-            self._lanes.append(Lane(self, torch.cuda.Stream(self.numerics.device)))
+            self._lanes.append(Lane(self, Place(self.numerics.device)))
         for lane in self._lanes:
             if lane.ticket is None and self._waiting:
                 lane.start(self._waiting.pop(0))
@@ -182,10 +190,9 @@ class Lanes:
 class Lane:
     """Trains one client at a time, on a GPU in a stream of its own."""
 
-    def __init__(self, lanes: Lanes, stream: torch.cuda.Stream | None) -> None:
-        self._lanes, self._stream = lanes, stream
-        self._chance = None if stream is None else torch.Generator(stream.device)
-        self._trainers: dict[str, tuple[Trainer, Callable[[], None]]] = {}
+    def __init__(self, lanes: Lanes, place: Place | None) -> None:
+        self._lanes, self._place = lanes, place
+        self._trainers: dict[str, tuple[Trainer, Step]] = {}
         self.steps = 0
         """Of the job, still to be fed."""
         self._flying: deque[torch.cuda.Event] = deque()
@@ -202,15 +209,15 @@ class Lane:
                 self._trainers[task.signature] = self._make(ticket, plan)
             trainer, _ = self._trainers[task.signature]
             trainer.begin(ticket.job, ticket.server, plan)
-        if self._chance is not None:
-            self._chance.manual_seed(task.chance(ticket.job))
+        if self._place is not None:
+            self._place.chance.manual_seed(task.chance(ticket.job))
         self.ticket, self.steps = ticket, ticket.steps
 
     def feed(self) -> bool:
         """Enqueue a step where that makes sense, and the end of the job; says whether anything was done."""
         if self.ticket is None:
             return False
-        if self._stream is None:
+        if self._place is None:
             self._train_at_once(self.ticket)
             return False
         while self._flying and self._flying[0].query():
@@ -220,12 +227,12 @@ class Lane:
         trainer, step = self._trainers[self.ticket.task.signature]
         with self._here():
             step()
-            self._flying.append(self._stream.record_event())
+            self._flying.append(self._place.stream.record_event())
             self.steps -= 1
             if self.steps == 0:
                 self._wait_for_others()
                 self.ticket.outcome = trainer.finish(self.ticket.job, self.ticket.task)
-                self.ticket.ended = self._stream.record_event()
+                self.ticket.ended = self._place.stream.record_event()
                 self.ticket = None
         return True
 
@@ -241,54 +248,20 @@ class Lane:
         ticket.outcome = trainer.finish(ticket.job, ticket.task)
         self.ticket = None
 
-    def _make(self, ticket: Ticket, plan: Plan) -> tuple[Trainer, Callable[[], None]]:
-        """A trainer for this task, compiled and captured as far as that can be done."""
-        lanes, signature = self._lanes, ticket.task.signature
-        lanes.forget_unused()
-        before = torch.cuda.memory_reserved(lanes.numerics.device) if self._stream else 0
-        if signature not in lanes.pieces:
-            make = compiled_pieces if lanes.compile else pieces
-            lanes.pieces[signature] = make(ticket.task)
-        try:
-            made = self._rehearse(ticket, plan)
-        except Exception as error:
-            if not lanes.compile:
-                raise
-            # Of the compiler, or of the part itself: then it is raised again, and clearer.
-            lanes.pieces[signature] = pieces(ticket.task)
-            made = self._rehearse(ticket, plan)
-            lanes.on_note(f"Steps run uncompiled, which is slower: {first_line(error)}")
-        self.memory = torch.cuda.memory_reserved(lanes.numerics.device) - before if self._stream else 0
+    def _make(self, ticket: Ticket, plan: Plan) -> tuple[Trainer, Step]:
+        recipe, device = self._lanes.recipe(ticket.task), ticket.task.device
+        before = torch.cuda.memory_reserved(device) if self._place else 0
+        made = recipe.trainer(lambda trainer: trainer.begin(ticket.job, ticket.server, plan), self._place)
+        self.memory = torch.cuda.memory_reserved(device) - before if self._place else 0
         return made
-
-    def _rehearse(self, ticket: Ticket, plan: Plan) -> tuple[Trainer, Callable[[], None]]:
-        trainer = Trainer(ticket.task, self._lanes.pieces[ticket.task.signature])
-        if self._stream is None or self._chance is None:
-            return trainer, trainer.step
-        if self._lanes.capture:
-            trainer.begin(ticket.job, ticket.server, plan)
-            try:
-                return trainer, Captured(trainer.step, self._stream, self._chance)
-            except CaptureError as error:
-                self._lanes.on_note(f"Steps run uncaptured, which is slower: {error}")
-        return trainer, self._eager(trainer)
-
-    def _eager(self, trainer: Trainer) -> Callable[[], None]:
-        assert self._chance is not None
-        chance = self._chance
-
-        def step() -> None:
-            with random_numbers_from(chance):
-                trainer.step()
-
-        return step
 
     @contextmanager
     def _here(self) -> Iterator[None]:
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+        with nullcontext() if self._place is None else torch.cuda.stream(self._place.stream):
             yield
 
     def _wait_for_others(self) -> None:
         """What the main stream reads may have been freed for us to write to; it must be through with it."""
-        if self._stream is not None:
-            self._stream.wait_stream(torch.cuda.default_stream(self._stream.device))
+        if self._place is not None:
+            stream = self._place.stream
+            stream.wait_stream(torch.cuda.default_stream(stream.device))

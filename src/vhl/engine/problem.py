@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from vhl.data.sources.base import data_directory
-from vhl.engine.compiler import begin_loading
 from vhl.engine.cost import MultiplyAdds
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
@@ -68,8 +67,6 @@ class Problem:
         self.device = choose_device(experiment.device)
         self.numerics = Numerics.choose(experiment.engine, self.device)
         self.workshop = workshop or Workshop()
-        if self.device.type == "cuda":
-            begin_loading()
         directory = data_directory(data_dir)
         self.natural = self._natural(directory)
         self.dataset, self.parts = self.natural.dataset, self.natural.parts

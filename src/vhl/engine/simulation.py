@@ -13,10 +13,11 @@ from torch import Tensor
 from vhl.algorithms.base import Server, Update, Vectors, weighted_sum
 from vhl.engine.client_state import remember
 from vhl.engine.evaluation import Evaluation, Evaluator, Fetch
-from vhl.engine.lanes import Note, Ticket
+from vhl.engine.lanes import Ticket
 from vhl.engine.plan import steps_per_epoch
 from vhl.engine.pretraining import pretrain
 from vhl.engine.problem import Problem
+from vhl.engine.recipe import Note
 from vhl.engine.record import Record
 from vhl.engine.sampling import clients_per_round, learning_rate, sample
 from vhl.engine.snapshot import take_snapshot
@@ -69,7 +70,7 @@ class Simulation:
         )
         self.pretraining_samples = 0
         self.state = state or self._start()
-        if self.lanes.compile:
+        if self.lanes.kernels:
             fuse(self.model.module)
         sets = {"test": self.problem.natural.test}
         if self.problem.natural.validation is not None:
@@ -214,16 +215,16 @@ class Simulation:
         finite: Sequence[bool],
     ) -> Record:
         """All of a round's record that is known before its evaluation."""
-        steps = totals.pop("steps")
-        hits = {kind: totals.pop(f"{kind}_hits", None) for kind in ("natural", "virtual")}
-        rows = {kind: totals.pop(f"{kind}_rows", 0.0) for kind in ("natural", "virtual")}
-        round_ = self.state.round
-        virtual_hits, natural_hits = hits["virtual"], hits["natural"]
+        round_, training = self.state.round, self.experiment.training
+        steps = sum(update.work.steps for update in updates)
+        natural = training.epochs * sum(update.work.samples for update in updates)
+        virtual = steps * self.experiment.objective.virtual_rows(training.batch_size)
+        natural_hits, virtual_hits = totals.pop("natural_hits"), totals.pop("virtual_hits", None)
         return Record(
             round=round_,
             loss={name: total / steps for name, total in totals.items()},
-            train_accuracy=None if natural_hits is None else natural_hits / rows["natural"],
-            virtual_accuracy=None if virtual_hits is None else virtual_hits / rows["virtual"],
+            train_accuracy=natural_hits / natural,
+            virtual_accuracy=None if virtual_hits is None else virtual_hits / virtual,
             drift=0.0,
             learning_rate=sum(job.rate for job in jobs) / len(jobs),
             samples=self._samples(jobs) + (self.pretraining_samples if round_ == 1 else 0),

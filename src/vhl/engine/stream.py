@@ -25,6 +25,7 @@ class Stream:
         augment: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        self.shape = images.shape
         self.height, self.width, _ = images.shape
         self.padding = settings.padding(self.height) if augment else 0
         self.flip = settings.flip and augment
@@ -34,8 +35,8 @@ class Stream:
         self.images = torch.from_numpy(np.pad(images.images, ((0, 0), pad, pad, (0, 0)))).to(device)
         self.labels = torch.from_numpy(images.labels).to(device)
         mean, std = statistics
-        self._scale = torch.tensor(1 / (255 * std), dtype=dtype, device=device)
-        self._shift = torch.tensor(-mean / std, dtype=dtype, device=device)
+        self.scale = torch.tensor(1 / (255 * std), dtype=dtype, device=device)
+        self.shift = torch.tensor(-mean / std, dtype=dtype, device=device)
         self._rows = torch.arange(self.height, device=device)
         self._columns = torch.arange(self.width, device=device)
 
@@ -56,7 +57,7 @@ class Stream:
 
     def batch(self, index: Tensor, chance: dict[str, Tensor]) -> Tensor:
         """Normalised images (N, C, H, W), channels last in memory."""
-        pixels = self._gather(index, chance).to(self._scale.dtype) * self._scale + self._shift
+        pixels = self._gather(index, chance).to(self.scale.dtype) * self.scale + self.shift
         if self.cutout:
             pixels = pixels * self._keep(chance)[..., None]
         return pixels.permute(0, 3, 1, 2)

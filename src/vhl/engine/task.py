@@ -42,7 +42,7 @@ class Outcome:
     update: Update
     state: Vectors
     totals: dict[str, Tensor]
-    """Sums over steps: each loss term, ``steps``, and hits and rows of both kinds of data."""
+    """Sums over steps: each loss term, and hits of both kinds of data."""
     finite: Tensor
     """Whether everything the client would send is finite."""
 

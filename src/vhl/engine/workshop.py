@@ -9,9 +9,10 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from vhl.engine.lanes import Lanes, Note
+from vhl.engine.lanes import Lanes
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
+from vhl.engine.recipe import Note
 from vhl.experiment import Engine
 
 Item = TypeVar("Item")

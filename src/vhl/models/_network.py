@@ -75,12 +75,11 @@ def normalization(norm: Norm, channels: int, *, relu: bool = False) -> nn.Module
     return BatchNorm(channels, relu) if norm == "batch" else GroupNorm(channels, relu)
 
 
-def fuse(module: nn.Module) -> bool:
-    """Let batch normalisation run as kernels of ours; says whether the network has any."""
-    layers = [layer for layer in module.modules() if isinstance(layer, BatchNorm)]
-    for layer in layers:
-        layer.fused = True
-    return bool(layers)
+def fuse(module: nn.Module) -> None:
+    """Let batch normalisation run as kernels of ours."""
+    for layer in module.modules():
+        if isinstance(layer, BatchNorm):
+            layer.fused = True
 
 
 def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

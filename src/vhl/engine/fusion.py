@@ -1,0 +1,64 @@
+"""Steps with fewer and larger operations: kernels of ours, or PyTorch's compiler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from vhl.algorithms.base import Algorithm, Client
+from vhl.engine.compiler import compiled
+from vhl.engine.step import Draws, Pieces, Plan, named
+from vhl.engine.task import Task
+from vhl.engine.vectors import FlatModel
+from vhl.models._network import BatchNorm, fuse
+
+
+def fused_pieces(plain: Pieces, task: Task) -> Pieces:
+    """Images, batch normalisation and gradient descent by kernels of ours, which are there in seconds."""
+    from vhl.engine._kernels import make_images, sgd  # Triton is there on machines with a GPU alone
+
+    def gather(plan: Plan, counter: Tensor) -> tuple[Tensor, Draws]:
+        kinds = {"index": (task.natural, "natural.", "labels")}
+        if task.virtual is not None and "virtual" in plan:
+            kinds["virtual"] = (task.virtual, "virtual.", "virtual_labels")
+        height, width, channels = task.natural.shape
+        shape = (sum(plan[kind].shape[1] for kind in kinds), height, width, channels)
+        images = torch.empty(shape, dtype=task.numerics.compute_dtype, device=counter.device)
+        others = [name for name in plan if name == "weights" or name.startswith("draws.")]
+        draws = {name: plan[name].index_select(0, counter)[0] for name in others}
+        places = images.split([plan[kind].shape[1] for kind in kinds])
+        for place, (kind, (stream, prefix, labels)) in zip(places, kinds.items(), strict=True):
+            draws[labels] = make_images(stream, counter, plan[kind], named(plan, prefix), place)
+        return images.permute(0, 3, 1, 2), draws
+
+    def update(model: FlatModel, momentum: Tensor, rate: Tensor, counter: Tensor, client: Client) -> None:
+        training, algorithm = task.training, task.algorithm
+        weights, gradient = model.parameters, model.gradient
+        algorithm.correct_gradient(gradient, weights, client)
+        factors = {"decay": training.weight_decay, "keep": training.momentum}
+        sgd(weights, gradient, momentum, model.lowered, counter, rate, **factors)
+        if type(algorithm).correct_weights is not Algorithm.correct_weights:
+            algorithm.correct_weights(weights, rate, client)
+            model.refresh()
+
+    def network(module: torch.nn.Module) -> torch.nn.Module:
+        fuse(module)
+        return module
+
+    return replace(plain, gather=gather, update=update, network=network)
+
+
+def has_kernels(module: torch.nn.Module) -> bool:
+    """Whether a network's layers are ours, with kernels of ours."""
+    return any(isinstance(layer, BatchNorm) for layer in module.modules())
+
+
+def compiled_pieces(pieces: Pieces) -> Pieces:
+    """The objective, and a network that has no kernels of ours, through PyTorch's compiler."""
+    return replace(
+        pieces,
+        judge=compiled(pieces.judge),
+        network=lambda module: pieces.network(module) if has_kernels(module) else compiled(module),
+    )

@@ -46,11 +46,13 @@ def test_images_are_the_streams(shape, settings, augment):
         assert bool((out[0] == 7).all()) and bool((out[7] == 7).all())
 
 
-@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "lower"), [(torch.float32, True), (torch.float32, False), (torch.float64, False)]
+)
 @pytest.mark.parametrize("count", [3, 1024, 5000])
-def test_gradient_descent_is_torchs(count, lower):
+def test_gradient_descent_is_torchs(count, dtype, lower):
     generator = torch.Generator().manual_seed(count)
-    start, momentum, gradient = (torch.randn(count, generator=generator) for _ in range(3))
+    start, momentum, gradient = (torch.randn(count, dtype=dtype, generator=generator) for _ in range(3))
     plain = start.clone().requires_grad_()
     optimizer = torch.optim.SGD([plain], 0.3, momentum=0.8, weight_decay=0.05)
     plain.grad = gradient.clone()
@@ -58,10 +60,11 @@ def test_gradient_descent_is_torchs(count, lower):
     optimizer.step()
     weights, ours = start.to(DEVICE), momentum.to(DEVICE)
     lowered = torch.zeros(count, dtype=torch.bfloat16, device=DEVICE) if lower else None
-    counter, rate = torch.tensor([4], device=DEVICE), torch.tensor(0.3, device=DEVICE)
+    counter, rate = torch.tensor([4], device=DEVICE), torch.tensor(0.3, dtype=dtype, device=DEVICE)
     sgd(weights, gradient.to(DEVICE), ours, lowered, counter, rate, decay=0.05, keep=0.8)
-    torch.testing.assert_close(weights.cpu(), plain.detach())
-    torch.testing.assert_close(ours.cpu(), optimizer.state[plain]["momentum_buffer"])
+    tolerance = dict.fromkeys(("rtol", "atol"), 1e-6 if dtype == torch.float32 else 1e-14)
+    torch.testing.assert_close(weights.cpu(), plain.detach(), **tolerance)
+    torch.testing.assert_close(ours.cpu(), optimizer.state[plain]["momentum_buffer"], **tolerance)
     assert counter.item() == 5
     if lowered is not None:
-        torch.testing.assert_close(lowered.float(), weights, rtol=2**-7, atol=0)
+        torch.testing.assert_close(lowered.to(dtype), weights, rtol=2**-7, atol=0)

@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ class Round:
     """Natural images trained on: each of a client's own, once an epoch."""
     seconds: float
     """Wall time, evaluation included."""
+    evaluation: float
+    """Of that, for the evaluation."""
     accuracy: float
     """Of the server's model on the whole test set."""
 
@@ -100,6 +102,9 @@ class Work:
             tf32=tf32,
         )
 
+    def with_tf32(self, tf32: bool) -> Work:
+        return replace(self, tf32=tf32)
+
     def clients(self, round_: int) -> list[int]:
         """The clients of a round (from 0): those that our engine draws too."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(round_,)))
@@ -110,16 +115,25 @@ class Work:
         module = self.build().to(self.device)
         return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
-    def measure(self, round_: int, train: Callable[[list[int]], float]) -> Round:
-        """Time a round of ``train``, which is told the clients and returns the accuracy."""
+    def measure(
+        self, round_: int, train: Callable[[list[int]], None], evaluate: Callable[[], float]
+    ) -> Round:
+        """Time a round: ``train`` is told the clients, ``evaluate`` returns the accuracy."""
         clients = self.clients(round_)
         with self.switches():
-            started = time.perf_counter()
-            accuracy = train(clients)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
-            seconds = time.perf_counter() - started
-        return Round(self.epochs * sum(len(self.parts[client]) for client in clients), seconds, accuracy)
+            started = self.now()
+            train(clients)
+            trained = self.now()
+            accuracy = evaluate()
+            ended = self.now()
+        images = self.epochs * sum(len(self.parts[client]) for client in clients)
+        return Round(images, ended - started, ended - trained, accuracy)
+
+    def now(self) -> float:
+        """The time when the device has done what it was given."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
 
     @contextmanager
     def switches(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_running(commands)
     _add_results(commands)
     _add_data(commands)
+    _add_bench(commands)
     return parser
 
 
@@ -123,6 +124,24 @@ def _add_data(commands: Commands) -> None:  # type: ignore[valid-type]
     )
     virtual.add_argument("--samples", type=_count, default=10, help="samples a class in the picture")
     _add_data_dir(virtual)
+
+
+def _add_bench(commands: Commands) -> None:  # type: ignore[valid-type]
+    bench = _command(commands, "bench", "measure how fast training is here, alone and against others")
+    bench.add_argument("settings", nargs="*", metavar="EXPERIMENT.toml | KEY=VALUE", help=_SETTINGS)
+    bench.add_argument("--rounds", type=_count, default=10, help="rounds to run; the first is not counted")
+    bench.add_argument(
+        "--seeds", type=_seeds, metavar="0,1", help="run these seeds side by side and count them together"
+    )
+    bench.add_argument(
+        "--against",
+        type=lambda text: text.split(","),
+        metavar="plain,pfl,flower",
+        help="others that do the same work in the same run: a loop by hand, pfl-research, Flower",
+    )
+    bench.add_argument("--peer-rounds", type=_count, default=4, help="rounds of each of them (default: 4)")
+    bench.add_argument("-o", "--output", type=Path, help="JSON file (default: one in benchmarks/results/)")
+    _add_data_dir(bench)
 
 
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:  # type: ignore[valid-type]

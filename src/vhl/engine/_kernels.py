@@ -65,14 +65,18 @@ def make_images(
 
 @triton.jit
 def _sgd_kernel(
-    weights, gradient, momentum, lowered, counter, rate, decay, keep, COUNT, WEIGHTS: constexpr
+    weights, gradient, momentum, lowered, counter, rate, COUNT,
+    DECAY: constexpr, KEEP: constexpr, WEIGHTS: constexpr,
 ):  # fmt: skip
-    """v ← keep·v + (g + decay·w) and w ← w − rate·v, and w once more in the shorter type."""
+    """v ← keep·v + (g + decay·w) and w ← w − rate·v, and w once more in the shorter type.
+
+    The factors are constants: as arguments they would be rounded to 32 bits.
+    """
     place = tl.program_id(0) * WEIGHTS + tl.arange(0, WEIGHTS)
     inside = place < COUNT
     weight = tl.load(weights + place, inside)
-    velocity = tl.load(momentum + place, inside) * keep
-    velocity += tl.load(gradient + place, inside) + decay * weight
+    velocity = tl.load(momentum + place, inside) * KEEP
+    velocity += tl.load(gradient + place, inside) + DECAY * weight
     weight -= tl.load(rate) * velocity
     tl.store(momentum + place, velocity, inside)
     tl.store(weights + place, weight, inside)
@@ -87,6 +91,7 @@ def sgd(
     counter: Tensor, rate: Tensor, *, decay: float, keep: float,
 ) -> None:  # fmt: skip
     """A step of gradient descent with momentum and weight decay; ``counter`` goes up by one."""
-    numbers = (rate, decay, keep, weights.numel())
-    grid = (triton.cdiv(weights.numel(), _WEIGHTS),)
-    _sgd_kernel[grid](weights, gradient, momentum, lowered, counter, *numbers, _WEIGHTS)
+    count = weights.numel()
+    _sgd_kernel[(triton.cdiv(count, _WEIGHTS),)](
+        weights, gradient, momentum, lowered, counter, rate, count, decay, keep, _WEIGHTS
+    )

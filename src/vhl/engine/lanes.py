@@ -28,6 +28,8 @@ _AHEAD = 4  # steps given to the GPU before it is through with earlier ones: eno
 _PAUSE = 1e-4  # seconds between looks at a busy GPU
 
 Plan = dict[str, Tensor]
+Mark = float | torch.cuda.Event
+"""A moment: in seconds on a CPU, in a stream on a GPU."""
 
 
 @dataclass(eq=False)
@@ -70,6 +72,8 @@ class Lanes:
         self._waiting: list[Ticket] = []
         self._users: Counter[str] = Counter()
         self._recipes: dict[str, Recipe] = {}
+        self.spans: list[tuple[Mark, Mark]] | None = None
+        """When each job began and ended, where someone wants to know and has put a list here."""
         self._drawing = ThreadPoolExecutor(1) if gpu else None
         self._drawn: dict[tuple[int, int, int], Future[Plan]] = {}
 
@@ -195,6 +199,7 @@ class Lane:
         self._trainers: dict[str, tuple[Trainer, Step]] = {}
         self.steps = 0
         """Of the job, still to be fed."""
+        self._began: Mark = 0.0
         self._flying: deque[torch.cuda.Event] = deque()
         self.ticket: Ticket | None = None
         self.memory = 0
@@ -211,6 +216,7 @@ class Lane:
             trainer.begin(ticket.job, ticket.server, plan)
         if self._place is not None:
             self._place.chance.manual_seed(task.chance(ticket.job))
+        self._began = self._mark()
         self.ticket, self.steps = ticket, ticket.steps
 
     def feed(self) -> bool:
@@ -233,7 +239,7 @@ class Lane:
                 self._wait_for_others()
                 self.ticket.outcome = trainer.finish(self.ticket.job, self.ticket.task)
                 self.ticket.ended = self._place.stream.record_event()
-                self.ticket = None
+                self._end()
         return True
 
     def forget(self, signature: str) -> None:
@@ -246,7 +252,19 @@ class Lane:
             for _ in range(self.steps):
                 step()
         ticket.outcome = trainer.finish(ticket.job, ticket.task)
+        self._end()
+
+    def _end(self) -> None:
+        if self._lanes.spans is not None:
+            self._lanes.spans.append((self._began, self._mark()))
         self.ticket = None
+
+    def _mark(self) -> Mark:
+        if self._place is None:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._place.stream)
+        return event
 
     def _make(self, ticket: Ticket, plan: Plan) -> tuple[Trainer, Step]:
         recipe, device = self._lanes.recipe(ticket.task), ticket.task.device

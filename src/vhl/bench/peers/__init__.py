@@ -37,8 +37,8 @@ PEERS = {
 }
 
 
-def run(name: str, work: Work, rounds: int) -> Iterator[Round]:
-    """A peer's rounds, from a fresh start; the first holds its warm-up."""
+def check(name: str) -> Peer:
+    """The peer of this name, if there is one and it is installed."""
     if name not in PEERS:
         raise VHLError(f"There is no peer {name!r}; choose from {', '.join(PEERS)}.")
     peer = PEERS[name]
@@ -48,5 +48,10 @@ def run(name: str, work: Work, rounds: int) -> Iterator[Round]:
             f"The peer {name} needs the package {' and '.join(missing)}; "
             f"install it with pip install '{peer.install}'."
         )
-    rounds_of_peer: Iterator[Round] = importlib.import_module(peer.module).run(work, rounds)
+    return peer
+
+
+def run(name: str, work: Work, rounds: int) -> Iterator[Round]:
+    """A peer's rounds, from a fresh start; the first holds its warm-up."""
+    rounds_of_peer: Iterator[Round] = importlib.import_module(check(name).module).run(work, rounds)
     return rounds_of_peer

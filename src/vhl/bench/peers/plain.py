@@ -14,7 +14,7 @@ from vhl.bench.work import Data, Round, Work
 def run(work: Work, rounds: int) -> Iterator[Round]:
     loop = _Loop(work)
     for number in range(rounds):
-        yield work.measure(number, loop.round)
+        yield work.measure(number, loop.round, loop.evaluate)
 
 
 class _Loop:
@@ -23,7 +23,7 @@ class _Loop:
         self.server = work.network()
         self.worker = copy.deepcopy(self.server)
 
-    def round(self, clients: list[int]) -> float:
+    def round(self, clients: list[int]) -> None:
         """w ← Σ n_i w_i / Σ n over the clients' parameters and buffers (McMahan et al., 2017)."""
         server, worker = _tensors(self.server), _tensors(self.worker)
         mean = [torch.zeros_like(tensor) for tensor in server]
@@ -33,6 +33,8 @@ class _Loop:
             self.data.train(self.worker, client)
             torch._foreach_add_(mean, worker, alpha=size / sum(sizes.values()))
         torch._foreach_copy_(server, mean)
+
+    def evaluate(self) -> float:
         return self.data.accuracy(self.server)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import time
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -89,13 +88,15 @@ class _Server:
         """Called before the first round, as round 0, and at the end of every one."""
         if round_ and len(self.sizes) < self.work.clients_per_round:
             raise VHLError(f"Flower lost clients in round {round_}; its log above says why.")
+        trained = self.work.now()
         self.network.load_state_dict(arrays.to_torch_state_dict())
         with self.work.switches():
             accuracy = self.data.accuracy(self.network)
-        now = time.perf_counter()
+        ended = self.work.now()
         if round_:
-            self.measured.append(Round(self.work.epochs * sum(self.sizes), now - self.started, accuracy))
-        self.started, self.sizes = now, []
+            images = self.work.epochs * sum(self.sizes)
+            self.measured.append(Round(images, ended - self.started, ended - trained, accuracy))
+        self.started, self.sizes = ended, []
 
 
 def _train(file: Path, message: Any, context: Any) -> Any:

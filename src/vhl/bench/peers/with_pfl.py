@@ -27,7 +27,7 @@ def run(work: Work, rounds: int) -> Iterator[Round]:
     with _device(work.device):
         simulation = _Simulation(work)
         for number in range(rounds):
-            yield work.measure(number, simulation.round)
+            yield work.measure(number, simulation.round, simulation.evaluate)
 
 
 @contextmanager
@@ -61,9 +61,9 @@ class _Simulation:
         self.training = NNTrainHyperParams(
             local_batch_size=work.batch_size, local_num_epochs=work.epochs, local_learning_rate=work.lr
         )
-        self.evaluation = NNEvalHyperParams(local_batch_size=TEST_BATCH)
+        self.evaluating = NNEvalHyperParams(local_batch_size=TEST_BATCH)
 
-    def round(self, clients: list[int]) -> float:
+    def round(self, clients: list[int]) -> None:
         from pfl.algorithm.base import NNAlgorithmParams
 
         self.rounds += 1
@@ -75,7 +75,9 @@ class _Simulation:
             val_cohort_size=0,
         )
         self.algorithm.run(settings, self.backend, self.model, self.training, send_metrics_to_platform=False)
-        metrics = self.model.evaluate(self.test, eval_params=self.evaluation)
+
+    def evaluate(self) -> float:
+        metrics = self.model.evaluate(self.test, eval_params=self.evaluating)
         return float(metrics["accuracy"].overall_value)
 
 

@@ -1,0 +1,164 @@
+"""How fast our engine is: images a second, and what becomes of the rest of the time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from vhl.engine.lanes import Mark
+from vhl.engine.numerics import Numerics
+from vhl.engine.problem import Problem
+from vhl.engine.record import Record
+from vhl.engine.simulation import Simulation
+from vhl.engine.workshop import Workshop
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Speed:
+    """All rounds but the first of each experiment, evaluation included."""
+
+    images: int
+    """Trained on, natural and virtual; fillers are not counted."""
+    seconds: float
+    """Wall time."""
+    idle_seconds: float
+    """Of that, when no client was being trained."""
+    peak_memory: int
+    """Bytes of the GPU's memory, or of the process where there is none."""
+    first_step: float | None
+    """Seconds from the start of the process to the first training step; unknown on some systems."""
+    operations: int
+    """Floating-point operations of training on one image."""
+    notes: tuple[str, ...]
+    """What made it slower."""
+
+    @property
+    def rate(self) -> float:
+        """Images a second."""
+        return self.images / self.seconds
+
+
+def measure(experiments: Sequence[Experiment], data_dir: Path | None = None) -> Speed:
+    """Run experiments side by side; the clock runs once each has done its first round."""
+    if min(experiment.rounds for experiment in experiments) < 2:
+        raise VHLError("A benchmark leaves out the first round, which starts up; set rounds to 2 at least.")
+    workshop, notes = Workshop(), list[str]()
+    problems = [Problem(experiment, data_dir, workshop=workshop) for experiment in experiments]
+    runs = [Simulation(p.experiment, problem=p, on_note=notes.append) for p in problems]
+    _reset_peak(problems[0].device)
+    lanes = runs[0].lanes
+    lanes.spans = []
+    _run(runs, 1)
+    first_step = _age_at(lanes.spans[0][0])
+    lanes.spans.clear()
+    started = time.perf_counter()
+    records = _run(runs, None)
+    seconds = time.perf_counter() - started
+    return Speed(
+        images=sum(record.samples for record in records),
+        seconds=seconds,
+        idle_seconds=max(0.0, seconds - busy_seconds(lanes.spans)),
+        peak_memory=_peak(problems[0].device),
+        first_step=first_step,
+        operations=6 * problems[0].shape.multiply_adds,
+        notes=tuple(notes),
+    )
+
+
+def _run(simulations: Sequence[Simulation], until: int | None) -> list[Record]:
+    """Run each simulation to a round, or to its end, all on the same lanes."""
+    records = []
+    left = {s: (s.experiment.rounds if until is None else until) - s.state.round for s in simulations}
+    while any(left.values()):
+        for simulation in [s for s, rounds in left.items() if rounds]:
+            record = simulation.poll()
+            if record is None:
+                simulation.lanes.pump()
+            else:
+                records.append(record)
+                left[simulation] -= 1
+    return records
+
+
+def busy_seconds(spans: Sequence[tuple[Mark, Mark]]) -> float:
+    """How long at least one of the spans lasted.
+
+    >>> busy_seconds([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    4.0
+    """
+    if not spans:
+        return 0.0
+    origin = spans[0][0]
+    total, end = 0.0, float("-inf")
+    for began, ended in sorted((_since(origin, one), _since(origin, other)) for one, other in spans):
+        total += max(0.0, ended - max(began, end))
+        end = max(end, ended)
+    return total
+
+
+def _since(origin: Mark, mark: Mark) -> float:
+    """Seconds from one moment to another."""
+    if isinstance(origin, torch.cuda.Event) and isinstance(mark, torch.cuda.Event):
+        mark.synchronize()
+        return float(origin.elapsed_time(mark)) / 1000
+    assert isinstance(origin, float) and isinstance(mark, float)
+    return mark - origin
+
+
+def ceiling(numerics: Numerics) -> float:
+    """Operations a second that a large matrix product reaches here, in this precision: the best of ten."""
+    device, size = numerics.device, 8192 if numerics.device.type == "cuda" else 1024
+    one, other = (torch.randn(size, size, device=device).to(numerics.compute_dtype) for _ in range(2))
+    best = float("inf")
+    with numerics.active():
+        for _ in range(10):
+            _wait(device)
+            started = time.perf_counter()
+            one @ other
+            _wait(device)
+            best = min(best, time.perf_counter() - started)
+    return float(2 * size**3 / best)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    import resource  # where there is no Linux there may be no such module
+
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _age_at(mark: Mark) -> float | None:
+    """How old this process was at a moment; Linux alone says when a process began."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return None
+    began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    return age - _since(mark, _now(mark))
+
+
+def _now(like: Mark) -> Mark:
+    if not isinstance(like, torch.cuda.Event):
+        return time.perf_counter()
+    now = torch.cuda.Event(enable_timing=True)
+    now.record()
+    return now

@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint test-slow bench clean
+.PHONY: help demo test lint test-slow test-gpu bench clean
 
 help:
 	@echo "make demo       train FedAvg and FedAvg + VHL on handwritten digits and compare them (minutes)"
 	@echo "make test       the whole test suite, with linting and type checks"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make test-gpu   the tests that need a GPU; their report goes to benchmarks/results/gpu-tests.txt"
 	@echo "make bench      the engine against a plain PyTorch loop, on this machine"
 
 $(READY): pyproject.toml constraints.txt
@@ -33,6 +34,11 @@ lint: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
+
+test-gpu: $(READY)
+	@mkdir -p benchmarks/results
+	(git rev-parse HEAD; $(BIN)/python -m pytest -q tests/engine/test_gpu.py tests/engine/test_kernels.py \
+	  tests/models/test_kernels.py) | tee benchmarks/results/gpu-tests.txt
 
 bench: $(READY)
 	$(BIN)/python benchmarks/cpu_loop.py

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from vhl.bench.measure import busy_seconds, ceiling, measure
-from vhl.engine import lanes
+from vhl.engine import lane
+from vhl.engine.lane import Span
 from vhl.engine.numerics import Numerics
 from vhl.experiment import Experiment
 
@@ -55,13 +56,13 @@ def test_time_in_which_nothing_is_trained(small_digits, tmp_path, monkeypatch):
 
 
 def test_training_time_is_not_idle(small_digits, tmp_path, monkeypatch):
-    step = lanes.Trainer.step
+    step = lane.Trainer.step
 
     def slow(self):
         time.sleep(0.03)
         step(self)
 
-    monkeypatch.setattr(lanes.Trainer, "step", slow)
+    monkeypatch.setattr(lane.Trainer, "step", slow)
     speed = measure([experiment(small_digits)], tmp_path)
     assert speed.seconds > 2 * 2 * 3 * 0.03
     assert speed.idle_seconds < speed.seconds / 2
@@ -90,7 +91,8 @@ def test_one_round_is_too_few(small_digits, tmp_path, complains):
     ],
 )
 def test_busy_seconds(spans, seconds):
-    assert busy_seconds(spans) == seconds
+    unfinished = Span(7.0, None)
+    assert busy_seconds([*(Span(*span) for span in spans), unfinished]) == seconds
 
 
 def test_the_ceiling_is_that_of_a_matrix_product(monkeypatch):

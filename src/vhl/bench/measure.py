@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from vhl.engine.lanes import Mark
+from vhl.engine.lane import Mark, Span
 from vhl.engine.numerics import Numerics
 from vhl.engine.problem import Problem
 from vhl.engine.record import Record
@@ -56,7 +56,7 @@ def measure(experiments: Sequence[Experiment], data_dir: Path | None = None) -> 
     lanes = runs[0].lanes
     lanes.spans = []
     _run(runs, 1)
-    first_step = _age_at(lanes.spans[0][0])
+    first_step = _age_at(lanes.spans)
     lanes.spans.clear()
     started = time.perf_counter()
     records = _run(runs, None)
@@ -87,17 +87,15 @@ def _run(simulations: Sequence[Simulation], until: int | None) -> list[Record]:
     return records
 
 
-def busy_seconds(spans: Sequence[tuple[Mark, Mark]]) -> float:
+def busy_seconds(spans: Sequence[Span]) -> float:
     """How long at least one of the spans lasted.
 
-    >>> busy_seconds([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    >>> busy_seconds([Span(0.0, 2.0), Span(1.0, 3.0), Span(5.0, 6.0)])
     4.0
     """
-    if not spans:
-        return 0.0
-    origin = spans[0][0]
+    marks = [(span.began, span.ended) for span in spans if span.began is not None and span.ended is not None]
     total, end = 0.0, float("-inf")
-    for began, ended in sorted((_since(origin, one), _since(origin, other)) for one, other in spans):
+    for began, ended in sorted((_since(marks[0][0], one), _since(marks[0][0], two)) for one, two in marks):
         total += max(0.0, ended - max(began, end))
         end = max(end, ended)
     return total
@@ -145,15 +143,16 @@ def _peak(device: torch.device) -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _age_at(mark: Mark) -> float | None:
-    """How old this process was at a moment; Linux alone says when a process began."""
+def _age_at(spans: Sequence[Span]) -> float | None:
+    """How old this process was when the first job began; Linux alone says when a process began."""
+    began_training = [_since(span.began, _now(span.began)) for span in spans if span.began is not None]
     try:
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return None
     began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
-    return age - _since(mark, _now(mark))
+    return age - max(began_training)
 
 
 def _now(like: Mark) -> Mark:

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from vhl.cli.display import Board, console, errors, making_images, percent
 from vhl.engine.problem import choose_device
+from vhl.engine.threads import choose_threads
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -31,6 +32,7 @@ def run_all(
     at_once: int | None,
 ) -> tuple[list[RunFolder], dict[str, VHLError]]:
     """Run the experiments; says which folders were made, and by name what went wrong."""
+    choose_threads()
     workshop = Workshop()
     sessions = [_session(experiment, runs, resume, data_dir, workshop) for experiment in experiments]
     if at_once is None:

@@ -25,6 +25,16 @@ class Place:
     def __init__(self, device: torch.device) -> None:
         self.stream, self.chance = torch.cuda.Stream(device), torch.Generator(device)
 
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """What is enqueued inside runs here, after what the main stream has been given so far.
+
+        Memory that was freed while the main stream still reads it is given to the next who asks.
+        """
+        self.stream.wait_stream(torch.cuda.default_stream(self.stream.device))
+        with torch.cuda.stream(self.stream):
+            yield
+
 
 class Captured:
     """A function without arguments, recorded and replayed; it works on tensors that stay where they are."""
@@ -40,6 +50,8 @@ class Captured:
                 with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                     function()
             except Exception as error:
+                if isinstance(_first(error), torch.OutOfMemoryError):
+                    raise _first(error) from None
                 raise CaptureError(first_line(error)) from error
 
     def __call__(self) -> None:
@@ -61,6 +73,10 @@ def random_numbers_from(generator: torch.Generator) -> Iterator[None]:
 
 def first_line(error: BaseException) -> str:
     """What went wrong first, in one line."""
+    return (str(_first(error)).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _first(error: BaseException) -> BaseException:
     while error.__context__ is not None:
         error = error.__context__
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return error

@@ -63,14 +63,11 @@ class Evaluator:
 
     def start(self, server: Server) -> Fetch:
         """Evaluate this server; the counts are fetched when they are there."""
-        with nullcontext() if self._place is None else torch.cuda.stream(self._place.stream):
-            if self._place is not None:
-                self._place.stream.wait_stream(torch.cuda.default_stream(self._numerics.device))
-            with self._numerics.active():
-                self._model.load(server.parameters, server.buffers)
-                if self._run is None:
-                    self._run = self._prepared()
-                self._run()
+        with nullcontext() if self._place is None else self._place.work(), self._numerics.active():
+            self._model.load(server.parameters, server.buffers)
+            if self._run is None:
+                self._run = self._prepared()
+            self._run()
             return Fetch(
                 {f"{name}.{i}": c for name, pair in self._counts.items() for i, c in enumerate(pair)}
             )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from vhl.engine.capture import Captured, CaptureError, Place, first_line, random_numbers_from
 from vhl.engine.fusion import compiled_pieces, fused_pieces, has_kernels
 from vhl.engine.step import plain_pieces
@@ -34,6 +36,8 @@ class Recipe:
         """A trainer and its step; on a GPU they are for this place, and rehearsed with a job there."""
         try:
             return self._rehearse(begin, place)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             if self._pieces is self._uncompiled:
                 raise
@@ -56,7 +60,7 @@ class Recipe:
                 self._on_note(f"Steps run uncaptured, which is slower: {error}")
 
         def step() -> None:
-            with random_numbers_from(place.chance):
+            with place.work(), random_numbers_from(place.chance):
                 trainer.step()
 
         if self._pieces is not self._uncompiled:

@@ -13,7 +13,7 @@ from torch import Tensor
 from vhl.algorithms.base import Server, Update, Vectors, weighted_sum
 from vhl.engine.client_state import remember
 from vhl.engine.evaluation import Evaluation, Evaluator, Fetch
-from vhl.engine.lanes import Ticket
+from vhl.engine.lane import Ticket
 from vhl.engine.plan import steps_per_epoch
 from vhl.engine.pretraining import pretrain
 from vhl.engine.problem import Problem

@@ -39,7 +39,10 @@ class Workshop:
     def __init__(self) -> None:
         self.natural: Shelf[NaturalData] = Shelf()
         self.virtual: Shelf[VirtualData] = Shelf()
-        self._lanes: Shelf[Lanes] = Shelf()
+        self._lanes: dict[tuple[Engine, Numerics], Lanes] = {}
 
     def lanes(self, engine: Engine, numerics: Numerics, on_note: Note) -> Lanes:
-        return self._lanes.get(lambda: Lanes(engine, numerics, on_note), engine, numerics)
+        """Lanes outlive an experiment: the next may take the same steps."""
+        if (engine, numerics) not in self._lanes:
+            self._lanes[engine, numerics] = Lanes(engine, numerics, on_note)
+        return self._lanes[engine, numerics]

@@ -18,6 +18,7 @@ from vhl.cli.commands.run import with_seeds
 from vhl.cli.display import console, short
 from vhl.engine.numerics import Numerics
 from vhl.engine.problem import Problem, choose_device
+from vhl.engine.threads import choose_threads
 from vhl.experiment import Experiment
 from vhl.files import write_json
 from vhl.runs.environment import environment
@@ -31,6 +32,7 @@ def main(arguments: argparse.Namespace) -> None:
     layers = [settings.nest(key, settings.parse_value(value)) for key, value in pairs]
     experiment = Experiment.read({**BASE, "rounds": arguments.rounds}, *files, *layers)
     work = _work(experiment, arguments) if arguments.against else None
+    choose_threads()
     experiments = with_seeds(experiment, arguments.seeds)
     speed = measure(experiments, arguments.data_dir)
     found = _describe(experiments, speed)

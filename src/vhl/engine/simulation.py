@@ -6,15 +6,15 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from vhl.algorithms.base import Server, Update, Vectors, weighted_sum
+from vhl.algorithms.base import Server, Vectors, weighted_sum
+from vhl.engine.accounts import describe_training, drift, to_host, traffic
 from vhl.engine.client_state import remember
 from vhl.engine.evaluation import Evaluation, Evaluator, Fetch
 from vhl.engine.lane import Ticket
-from vhl.engine.plan import steps_per_epoch
 from vhl.engine.pretraining import pretrain
 from vhl.engine.problem import Problem
 from vhl.engine.recipe import Note
@@ -166,7 +166,7 @@ class Simulation:
         """Aggregate what came of a round and begin to evaluate it: the one wait for the device in a round."""
         before, jobs = self.state, [ticket.job for ticket in flight]
         outcomes = [ticket.outcome for ticket in flight if ticket.outcome is not None]
-        finite, totals = _to_host(outcomes)
+        finite, totals = to_host(outcomes)
         kept = [outcome for outcome, good in zip(outcomes, finite, strict=True) if good]
         if not kept:
             raise VHLError(
@@ -175,9 +175,12 @@ class Simulation:
             )
         self.state = self._advance(jobs, kept)
         updates = [outcome.update for outcome in kept]
-        drift = Fetch({"drift": self._drift(updates)})
+        known = describe_training(self.problem, jobs, updates, totals)
+        known["left_out"] = [job.client for job, good in zip(jobs, finite, strict=True) if not good]
+        known["bytes"] = traffic(self.model, self.state.server, jobs, updates)
+        distance = Fetch({"drift": drift(self.experiment, updates)})
         counts = self._evaluator.start(self.state.server) if self._is_evaluated() else None
-        landed = _Landed(self._measure(jobs, updates, totals, finite), drift, counts)
+        landed = _Landed(known, distance, counts)
         self.snapshot = None
         if self.state.round in self.experiment.features_at:
             server, seen = self.state.server, landed.read("test")
@@ -207,73 +210,26 @@ class Simulation:
             participations=counts,
         )
 
-    def _measure(
-        self,
-        jobs: Sequence[Job],
-        updates: Sequence[Update],
-        totals: dict[str, float],
-        finite: Sequence[bool],
-    ) -> Record:
-        """All of a round's record that is known before its evaluation."""
-        round_, training = self.state.round, self.experiment.training
-        steps = sum(update.work.steps for update in updates)
-        natural = training.epochs * sum(update.work.samples for update in updates)
-        virtual = steps * self.experiment.objective.virtual_rows(training.batch_size)
-        natural_hits, virtual_hits = totals.pop("natural_hits"), totals.pop("virtual_hits", None)
-        return Record(
-            round=round_,
-            loss={name: total / steps for name, total in totals.items()},
-            train_accuracy=natural_hits / natural,
-            virtual_accuracy=None if virtual_hits is None else virtual_hits / virtual,
-            drift=0.0,
-            learning_rate=sum(job.rate for job in jobs) / len(jobs),
-            samples=self._samples(jobs) + (self.pretraining_samples if round_ == 1 else 0),
-            compute=self.problem.compute,
-            bytes=self._bytes(jobs, updates),
-            clients=[job.client for job in jobs],
-            left_out=[job.client for job, good in zip(jobs, finite, strict=True) if not good],
-            seconds=0.0,
-        )
-
     def _record(self, landed: _Landed, seconds: float) -> Record:
-        """The round's record, complete."""
-        self.evaluation = landed.evaluation
-        found: dict[str, object] = {"drift": float(landed.drift.get()["drift"]), "seconds": seconds}
+        """The round's record; pretraining counts with the first."""
+        self.evaluation, round_ = landed.evaluation, self.state.round
+        found = {**landed.known, "drift": float(landed.drift.get()["drift"])}
+        found["samples"] += self.pretraining_samples if round_ == 1 else 0
         if self.evaluation is not None:
             found["accuracy"] = self.evaluation.accuracy
             found["natural_accuracy"] = self.evaluation.natural_accuracy
             found["per_class"] = self.evaluation.per_class
             if self.problem.natural.validation is not None:
                 found["validation_accuracy"] = landed.read("validation").accuracy
-        return landed.record.model_copy(update=found)
-
-    def _drift(self, updates: Sequence[Update]) -> Tensor:
-        """1/|S| Σ ‖w̄ − w_i‖ over parameters, w̄ the weighted mean of the client models (section 5.2)."""
-        mean = weighted_sum([u.parameters for u in updates], self.experiment.algorithm.shares(updates))
-        distances = [torch.linalg.vector_norm(mean - update.parameters) for update in updates]
-        return torch.stack(distances).mean()
-
-    def _samples(self, jobs: Sequence[Job]) -> int:
-        """Images trained on: natural ones once an epoch, B_v virtual ones a step; fillers are not counted."""
-        training = self.experiment.training
-        virtual = self.experiment.objective.virtual_rows(training.batch_size)
-        sizes = [len(job.samples) for job in jobs]
-        steps = sum(steps_per_epoch(size, training.batch_size) for size in sizes)
-        return training.epochs * (sum(sizes) + steps * virtual)
-
-    def _bytes(self, jobs: Sequence[Job], updates: Sequence[Update]) -> int:
-        layout, width = self.model.layout, self.model.parameters.element_size()
-        model = layout.parameter_count + layout.buffer_count
-        down = len(jobs) * (model + len(self.state.server.state) * layout.parameter_count)
-        up = len(jobs) * (model + len(updates[0].message) * layout.parameter_count)
-        return width * (down + up)
+        return Record(round=round_, seconds=seconds, **found)
 
 
 @dataclass(frozen=True)
 class _Landed:
     """A round that is aggregated; its drift and its evaluation may still be on their way."""
 
-    record: Record
+    known: dict[str, Any]
+    """All of the record that is here already."""
     drift: Fetch
     counts: Fetch | None
 
@@ -288,15 +244,6 @@ class _Landed:
     @property
     def evaluation(self) -> Evaluation | None:
         return None if self.counts is None else self.read("test")
-
-
-def _to_host(outcomes: Sequence[Outcome]) -> tuple[list[bool], dict[str, float]]:
-    """Which clients are finite, and the totals over those, in one go."""
-    names = list(outcomes[0].totals)
-    rows = [[outcome.finite, *(outcome.totals[name] for name in names)] for outcome in outcomes]
-    table = torch.stack([torch.stack([value.double() for value in row]) for row in rows]).cpu()
-    finite = table[:, 0] > 0
-    return finite.tolist(), dict(zip(names, table[finite][:, 1:].sum(0).tolist(), strict=True))
 
 
 def simulate(experiment: Experiment, data_dir: Path | str | None = None) -> Iterator[Record]:

@@ -185,7 +185,6 @@ def test_a_cpu_needs_no_switch():
 
 
 @pytest.mark.usefixtures("restored")
-@pytest.mark.xfail(strict=True, reason="active() forgets warn_only")
 def test_who_wants_warnings_alone_keeps_them():
     torch.use_deterministic_algorithms(True, warn_only=True)
     before = switches()
@@ -195,7 +194,6 @@ def test_who_wants_warnings_alone_keeps_them():
 
 
 @pytest.mark.usefixtures("restored")
-@pytest.mark.xfail(strict=True, reason="allow_tf32 leaves get_float32_matmul_precision() raising an error")
 def test_the_middle_precision_of_products_is_set_back():
     torch.set_float32_matmul_precision("medium")
     before = switches()
@@ -205,7 +203,6 @@ def test_the_middle_precision_of_products_is_set_back():
 
 
 @pytest.mark.usefixtures("restored")
-@pytest.mark.xfail(strict=True, reason="active() reads allow_tf32, which raises beside fp32_precision")
 def test_who_uses_the_newer_names_for_precision():
     products = torch.backends.cuda.matmul
     products.fp32_precision, before = "tf32", products.fp32_precision

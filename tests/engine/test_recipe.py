@@ -100,7 +100,6 @@ def test_what_is_unset_follows_the_device(monkeypatch):
         assert (chosen.capture, chosen.kernels) == (False, not triton)
 
 
-@pytest.mark.xfail(strict=True, reason="kernels follow the machine, not the device that was asked for")
 def test_a_cpu_beside_a_gpu_is_still_a_cpu(monkeypatch):
     """Triton is there, but device = cpu: kernels cannot touch its tensors."""
     monkeypatch.setattr(lanes, "has_triton", lambda: True)
@@ -877,7 +876,6 @@ def test_a_step_that_does_not_fit_is_one_sentence(gpu, task, monkeypatch, compla
         gpu_lanes(**engine).train(ours, jobs_of(JOBS), a_server(ours))
 
 
-@pytest.mark.xfail(strict=True, reason="whoever pumps gets the error, and the ticket's owner waits for ever")
 def test_a_step_that_does_not_fit_ends_its_own_run_alone(gpu, task, monkeypatch):
     """Two experiments share the lanes; the steps of one are too large."""
     large, small = task(partial(network, "group")), task()
@@ -984,7 +982,6 @@ def test_a_round_is_reported_when_its_evaluation_is_there(overlapped, monkeypatc
     assert [simulation.poll().round for _ in range(2)] == [1, 2]  # the second is trained by now
 
 
-@pytest.mark.xfail(strict=True, reason="on a CPU a later evaluation is counted into the same table")
 def test_what_was_found_in_a_round_stays_as_it_is(digit_simulation):
     simulation = digit_simulation(features_at=(1,), training={"batch_size": 8, "lr": 0.3})
     simulation.run_round()

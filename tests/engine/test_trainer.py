@@ -241,9 +241,6 @@ class _Late(FedAvg):
 POINTS = [[(8, 0, 4)], [(0, 16, 4)]]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=KeyError, reason="places are made for the first client's vectors alone"
-)
 def test_a_state_that_begins_with_the_first_round(point_simulation):
     simulation = point_simulation(POINTS, algorithm=_Late(), rounds=3)
     list(simulation)
@@ -251,7 +248,6 @@ def test_a_state_that_begins_with_the_first_round(point_simulation):
     assert rounds == {0: 3, 1: 3}
 
 
-@pytest.mark.xfail(strict=True, reason="a client without a vector finds that of the client before it")
 def test_a_client_without_a_state_does_not_see_anothers(point_simulation, monkeypatch):
     monkeypatch.setattr(
         "vhl.engine.simulation.sample", lambda experiment, round_, clients: [[0], [0, 1]][round_]

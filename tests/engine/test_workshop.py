@@ -417,7 +417,6 @@ class _Refuses(Plain):
         raise VHLError("These data cannot be learned.")
 
 
-@pytest.mark.xfail(strict=True, reason="whoever pumps gets the error, and the ticket's owner waits for ever")
 def test_an_error_in_a_clients_training_goes_to_its_own_simulation(pair):
     bad, good = pair({"objective": _Refuses()}, {})
     assert bad.poll() is None and good.poll() is None
@@ -489,9 +488,6 @@ class _ShuffledModel(Model):
         return _Shuffled(channels * size[0] * size[1], classes)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="seeds share a network whose whole numbers are those of the first seed"
-)
 def test_what_a_network_draws_beside_its_weights_is_its_own(pair, alone):
     """Whole numbers are no part of the vectors that are loaded, and a seed draws its own."""
     seeds = {"seeds": {"model": 1}}

@@ -298,7 +298,6 @@ def test_ctrl_c_anywhere_goes_on_to_the_same_end(
     assert found() == alone
 
 
-@pytest.mark.xfail(strict=True, reason="the first error keeps the others from being closed")
 def test_one_that_cannot_be_saved_does_not_cost_the_others(
     sessions: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

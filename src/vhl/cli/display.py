@@ -39,6 +39,9 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}%"
 
 
+_NAME = 24  # columns for the name of one of several runs
+
+
 class Board:
     """Shows runs as they go: a live bar each on a terminal, a plain line a round elsewhere."""
 
@@ -80,7 +83,9 @@ class Board:
         if not self._several:
             console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
         self._bars.start()
-        bar = self._bars.add_task(title, total=rounds, accuracy="", speed="")
+        # Of a long name the end: there stands what tells runs apart.
+        name = title if len(title) <= _NAME else f"…{title[1 - _NAME :]}"
+        bar = self._bars.add_task(name, total=rounds, accuracy="", speed="")
         return self._shown.setdefault(title, _Shown(bar))
 
 
@@ -103,7 +108,7 @@ def _columns(several: bool) -> list[ProgressColumn]:
     """What fits 80 columns: of several runs the name instead of the speed."""
     round_ = TextColumn("round {task.completed}/{task.total}  {task.fields[accuracy]}")
     if several:
-        name = TextColumn("{task.description}", markup=False, table_column=Column(max_width=24, no_wrap=True))
+        name = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
         return [name, BarColumn(8), round_, TimeRemainingColumn()]
     return [BarColumn(), round_, TextColumn(" {task.fields[speed]}"), TimeRemainingColumn()]
 

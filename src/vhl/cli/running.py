@@ -54,7 +54,7 @@ def run_all(
                 else:
                     board.show(name, session.experiment.rounds, event)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_how_to_continue(sessions)) from None
+        raise KeyboardInterrupt(_how_to_continue(sessions, resume)) from None
     order = [session.folder for session in sessions]
     return sorted(folders, key=order.index), failed
 
@@ -82,9 +82,9 @@ def _say_what_was_reached(session: Session) -> None:
     )
 
 
-def _how_to_continue(sessions: Sequence[Session]) -> str:
-    """How to go on with the run that was stopped; nothing where none had begun."""
+def _how_to_continue(sessions: Sequence[Session], resumed: bool) -> str:
+    """How to go on with what was stopped; nothing where none had begun."""
     begun = [session for session in sessions if session.folder.exists]
     if len(sessions) == 1 and begun:
         return f"`vhl run {shlex.quote(str(begun[0].folder.path))} --resume` continues."
-    return "The same command with --resume continues." if begun else ""
+    return f"The same command {'' if resumed else 'with --resume '}continues." if begun else ""

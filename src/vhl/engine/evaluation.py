@@ -98,12 +98,16 @@ class Fetch:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         """Enqueued on the current stream, without waiting."""
         self._arrived: torch.cuda.Event | None = None
-        self._tensors = dict(tensors)
+        self._tensors = {name: self._fetch(tensor) for name, tensor in tensors.items()}
         if any(tensor.is_cuda for tensor in tensors.values()):
-            for name, tensor in tensors.items():
-                host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-                self._tensors[name] = host.copy_(tensor, non_blocking=True)
             self._arrived = torch.cuda.current_stream().record_event()
+
+    def _fetch(self, tensor: Tensor) -> Tensor:
+        """A copy, for the tensor may be counted into again."""
+        if not tensor.is_cuda:
+            return tensor.clone()
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return host.copy_(tensor, non_blocking=True)
 
     @property
     def ready(self) -> bool:

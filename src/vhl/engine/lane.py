@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from vhl.algorithms.base import Server
 from vhl.engine.capture import Place
 from vhl.engine.recipe import Recipe, Step
-from vhl.engine.task import Job, Outcome, Task
+from vhl.engine.task import MOMENTUM, Job, Outcome, Task
 from vhl.engine.trainer import Trainer
 
 _AHEAD = 4  # steps given to the GPU before it is through with earlier ones: enough to keep it busy
@@ -39,7 +40,19 @@ class Ticket:
     job: Job
     server: Server
     outcome: Outcome | None = None
+    error: Exception | None = None
+    """What went wrong with it: for its owner, not for whoever pumps."""
     span: Span = field(default_factory=Span)
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What its trainer must be made for: the task's steps, and the vectors that they find."""
+        return (
+            self.task.signature,
+            *sorted(self.server.state),
+            "",
+            *sorted(self.job.state.keys() - {MOMENTUM}),
+        )
 
     @property
     def steps(self) -> int:
@@ -47,8 +60,18 @@ class Ticket:
 
     @property
     def done(self) -> bool:
+        """Whether the outcome is there; what went wrong is raised here."""
+        if self.error is not None:
+            raise self.error
         ended = self.span.ended
         return ended is not None and (isinstance(ended, float) or ended.query())
+
+    @contextmanager
+    def takes_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error = error
 
 
 class Lane:
@@ -57,7 +80,7 @@ class Lane:
     def __init__(self, place: Place | None) -> None:
         """``place`` is on a GPU, or there is none."""
         self._place = place
-        self._trainers: dict[str, tuple[Trainer, Step]] = {}
+        self._trainers: dict[tuple[str, ...], tuple[Trainer, Step]] = {}
         self._flying: deque[torch.cuda.Event] = deque()
         self.ticket: Ticket | None = None
         self.steps = 0
@@ -69,9 +92,9 @@ class Lane:
         """Take a job: its steps are still to be fed."""
         task, place = ticket.task, self._place
         with nullcontext() if place is None else place.work():
-            if task.signature not in self._trainers:
-                self._trainers[task.signature] = self._make(ticket, plan, recipe)
-            trainer, _ = self._trainers[task.signature]
+            if ticket.kind not in self._trainers:
+                self._trainers[ticket.kind] = self._make(ticket, plan, recipe)
+            trainer, _ = self._trainers[ticket.kind]
             trainer.begin(ticket.job, ticket.server, plan)
         if place is not None:
             place.chance.manual_seed(task.chance(ticket.job))
@@ -86,29 +109,33 @@ class Lane:
             self._flying.popleft()
         if len(self._flying) >= _AHEAD:
             return False
-        _, step = self._trainers[self.ticket.task.signature]
-        with torch.cuda.stream(self._place.stream):
-            step()
-            self._flying.append(self._place.stream.record_event())
+        ticket, (_, step) = self.ticket, self._trainers[self.ticket.kind]
         self.steps -= 1
         if self.steps == 0:
-            with self._place.work():
-                self._finish(self.ticket)
+            self.ticket = None
+        with ticket.takes_errors():
+            with torch.cuda.stream(self._place.stream):
+                step()
+                self._flying.append(self._place.stream.record_event())
+            if self.ticket is None:
+                with self._place.work():
+                    self._finish(ticket)
         return True
 
     def train(self) -> None:
         """All steps of the job at once, on a CPU; chance inside the network is the client's own."""
         assert self.ticket is not None
-        _, step = self._trainers[self.ticket.task.signature]
+        ticket, self.ticket = self.ticket, None
+        _, step = self._trainers[ticket.kind]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.ticket.task.chance(self.ticket.job))
+            torch.manual_seed(ticket.task.chance(ticket.job))
             for _ in range(self.steps):
                 step()
-        self._finish(self.ticket)
+        self._finish(ticket)
 
     def forget(self, signature: str) -> None:
         """Drop what belongs to such tasks."""
-        self._trainers.pop(signature, None)
+        self._trainers = {kind: made for kind, made in self._trainers.items() if kind[0] != signature}
 
     def drop(self, task: Task) -> None:
         """Go on to another job if this one is of that task."""
@@ -116,10 +143,9 @@ class Lane:
             self.ticket = None
 
     def _finish(self, ticket: Ticket) -> None:
-        trainer, _ = self._trainers[ticket.task.signature]
+        trainer, _ = self._trainers[ticket.kind]
         ticket.outcome = trainer.finish(ticket.job, ticket.task)
         ticket.span.ended = self._mark()
-        self.ticket = None
 
     def _make(self, ticket: Ticket, plan: Plan, recipe: Recipe) -> tuple[Trainer, Step]:
         device = ticket.task.device

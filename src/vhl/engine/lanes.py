@@ -38,7 +38,7 @@ class Lanes:
                 raise VHLError(f"engine.{option} needs a GPU; leave it unset on a CPU.")
         self.numerics = numerics
         self.capture = gpu if engine.capture is None else engine.capture
-        self.kernels = has_triton() if engine.kernels is None else engine.kernels
+        self.kernels = gpu and has_triton() if engine.kernels is None else engine.kernels
         self._engine, self._on_note = engine, on_note
         self._limit = engine.lanes or (_LANES if gpu else 1)
         self._lanes: list[Lane] = []
@@ -109,8 +109,10 @@ class Lanes:
                 self._lanes.append(Lane(None))
             lane = self._lanes[self._turn % self._limit]
             self._turn += 1
-            self._start(lane)
-            lane.train()
+            ticket = self._waiting.pop(0)
+            with ticket.takes_errors():
+                self._start(lane, ticket)
+                lane.train()
 
     def _feed(self) -> bool:
         """Start jobs and enqueue steps; says whether there was anything to do."""
@@ -118,7 +120,9 @@ class Lanes:
             self._lanes.append(Lane(Place(self.numerics.device)))
         for lane in list(self._lanes):
             if lane.ticket is None and self._waiting:
-                self._start_if_it_fits(lane)
+                ticket = self._waiting.pop(0)
+                with ticket.takes_errors():
+                    self._start_if_it_fits(lane, ticket)
         busy = sorted((lane for lane in self._lanes if lane.ticket), key=lambda lane: -lane.steps)
         moved = [lane.feed() for lane in busy[: self._abreast(busy)]]
         return any(moved)
@@ -143,24 +147,22 @@ class Lanes:
         free, _ = torch.cuda.mem_get_info(self.numerics.device)
         return free > 1.5 * max(lane.memory for lane in self._lanes)
 
-    def _start_if_it_fits(self, lane: Lane) -> None:
+    def _start_if_it_fits(self, lane: Lane, ticket: Ticket) -> None:
         """A lane too many is closed again, where their number is ours to choose."""
-        waiting = list(self._waiting)
         try:
-            self._start(lane)
+            self._start(lane, ticket)
         except torch.OutOfMemoryError:
             if self._engine.lanes or len(self._lanes) == 1:
                 raise VHLError(
                     "The GPU's memory does not hold a training step; lower training.batch_size"
                     + (" or engine.lanes." if self._engine.lanes else ".")
                 ) from None
-            self._waiting = waiting
+            self._waiting.insert(0, ticket)
             self._lanes.remove(lane)
             self._limit = len(self._lanes)
             torch.cuda.empty_cache()
 
-    def _start(self, lane: Lane) -> None:
-        ticket = self._waiting.pop(0)
+    def _start(self, lane: Lane, ticket: Ticket) -> None:
         lane.start(ticket, self._plan(ticket), self._recipe(ticket.task))
 
     def _plan(self, ticket: Ticket) -> Plan:

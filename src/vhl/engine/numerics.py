@@ -55,17 +55,22 @@ class Numerics:
         if self.device.type != "cuda":
             yield
             return
-        tf32 = self.precision == "tf32"
-        matmul, strict = torch.backends.cuda.matmul, torch.are_deterministic_algorithms_enabled()
-        before = matmul.allow_tf32
+        matmul = torch.backends.cuda.matmul
+        products, strict = matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()
+        warn = torch.is_deterministic_algorithms_warn_only_enabled()
+        wanted = "tf32" if self.precision == "tf32" else "ieee"
         flags = torch.backends.cudnn.flags(
-            enabled=True, benchmark=not self.deterministic, deterministic=self.deterministic, allow_tf32=tf32
+            enabled=True,
+            benchmark=not self.deterministic,
+            deterministic=self.deterministic,
+            allow_tf32=self.precision == "tf32",
         )
         with flags:
             try:
-                matmul.allow_tf32 = tf32
-                torch.use_deterministic_algorithms(self.deterministic or strict)
+                matmul.fp32_precision = wanted
+                if self.deterministic:
+                    torch.use_deterministic_algorithms(True)
                 yield
             finally:
-                matmul.allow_tf32 = before
-                torch.use_deterministic_algorithms(strict)
+                matmul.fp32_precision = products
+                torch.use_deterministic_algorithms(strict, warn_only=warn)

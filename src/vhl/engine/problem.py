@@ -14,6 +14,7 @@ from vhl.engine.cost import MultiplyAdds
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
 from vhl.engine.task import Task
+from vhl.engine.vectors import Layout
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -118,7 +119,18 @@ class Problem:
 
     def network(self, outputs: int) -> str:
         """What :meth:`build` builds but for its weights, in words."""
-        return f"{self.experiment.model.model_dump_json()} {self.dataset.train.shape} {outputs}"
+        words = [self.experiment.model.model_dump_json(), str(self.dataset.train.shape), str(outputs)]
+        if self._has_other_tensors:
+            words.append(f"seed {self.experiment.seeds.model}")
+        return " ".join(words)
+
+    @cached_property
+    def _has_other_tensors(self) -> bool:
+        """Whether networks of two seeds may differ beyond what is loaded into them, as in whole numbers."""
+        module = self.build(self.shape.outputs)
+        layout = Layout(module)
+        loaded = {segment.name for segment in (*layout.parameters, *layout.buffers)}
+        return any(name not in loaded for name, _ in module.named_buffers())
 
     def initial(self) -> nn.Module:
         """The network that round 1 starts from, before any pretraining."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable
+from contextlib import ExitStack
 
 from vhl.engine.record import Record
 from vhl.errors import VHLError
@@ -27,8 +28,9 @@ def together(sessions: Iterable[Session], at_once: int) -> Generator[Event]:
             for session, steps in list(running.items()):
                 yield from _next(session, steps, running)
     finally:
-        for steps in running.values():
-            steps.close()
+        with ExitStack() as closing:  # one that cannot be saved does not keep the others from it
+            for steps in running.values():
+                closing.callback(steps.close)
 
 
 def _next(

@@ -22,6 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_results(commands)
     _add_data(commands)
     _add_bench(commands)
+    _add_paper(commands)
     return parser
 
 
@@ -142,6 +143,58 @@ def _add_bench(commands: Commands) -> None:  # type: ignore[valid-type]
     bench.add_argument("--peer-rounds", type=_count, default=4, help="rounds of each of them (default: 4)")
     bench.add_argument("-o", "--output", type=Path, help="JSON file (default: one in benchmarks/results/)")
     _add_data_dir(bench)
+
+
+def _add_paper(commands: Commands) -> None:  # type: ignore[valid-type]
+    paper = _command(commands, "paper", "repeat the paper: its rows, tables and figures")
+    actions = paper.add_subparsers(dest="action", metavar="ACTION", required=True)
+    rows = "rows: a name, the beginning of one (cifar10, further/naive), or a pattern ('*/fedavg*')"
+
+    list_ = _command(actions, "list", "every row of every table, and what of it was measured")
+    list_.add_argument("rows", nargs="*", metavar="ROW", help=rows)
+
+    run = _command(actions, "run", "run rows that are not measured yet; start again to continue")
+    run.add_argument("rows", nargs="+", metavar="ROW", help=rows)
+    run.add_argument("--rounds", type=_count, help="rounds (default: the paper's)")
+    run.add_argument("--budget", type=float, metavar="MINUTES", help="stop then, with everything saved")
+    run.add_argument(
+        "--profile",
+        choices=("paper", "release"),
+        default="paper",
+        help="see `vhl help profile` (default: paper)",
+    )
+    run.add_argument(
+        "--virtual",
+        default="stylegan",
+        metavar="GENERATOR",
+        help="virtual data of rows that have the paper's usual ones (default: stylegan)",
+    )
+    _add_run_options(run)
+    run.set_defaults(runs_dir=Path("runs/paper"))
+
+    table = _command(actions, "table", "the paper's tables with our numbers beside its own")
+    table.add_argument("name", nargs="?", metavar="TABLE", help="such as cifar10 or further (default: all)")
+    table.add_argument("--latex", action="store_true", help="as LaTeX (default: Markdown)")
+    table.add_argument(
+        "--into", type=Path, metavar="FILE", help="renew the tables and verdicts in this document"
+    )
+
+    figure = _command(actions, "figure", "the paper's figures from our numbers")
+    figure.add_argument("name", metavar="FIGURE", help="convergence-cifar10, drift, ablation, features, ...")
+    figure.add_argument("-o", "--output", type=Path, help="PNG, SVG or PDF file (default: FIGURE.png)")
+    figure.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs/paper"),
+        help="run folders, for features (default: runs/paper)",
+    )
+    for action in (list_, run, table, figure):
+        action.add_argument(
+            "--results",
+            type=Path,
+            default=Path("results"),
+            help="where records of runs lie (default: results)",
+        )
 
 
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:  # type: ignore[valid-type]

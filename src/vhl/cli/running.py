@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -30,8 +31,13 @@ def run_all(
     resume: bool,
     data_dir: Path | None,
     at_once: int | None,
+    until: float | None = None,
+    on_end: Callable[[RunFolder], None] = lambda run: None,
 ) -> tuple[list[RunFolder], dict[str, VHLError]]:
-    """Run the experiments; says which folders were made, and by name what went wrong."""
+    """Run the experiments; says which runs were completed, and by name what went wrong.
+
+    At the time ``until``, by the monotonic clock, all that is running is saved and stopped.
+    """
     choose_threads()
     workshop = Workshop()
     sessions = [_session(experiment, runs, resume, data_dir, workshop) for experiment in experiments]
@@ -48,11 +54,14 @@ def run_all(
                     board.end(name)
                     _say_what_was_reached(session)
                     folders.append(session.folder)
+                    on_end(session.folder)
                 elif isinstance(event, VHLError):
                     board.end(name)
                     failed[name] = event
                 else:
                     board.show(name, session.experiment.rounds, event)
+                if until is not None and time.monotonic() >= until:
+                    break
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_how_to_continue(sessions, resume)) from None
     order = [session.folder for session in sessions]

@@ -15,7 +15,7 @@ from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 
 _LAST_SHARE = 0.1
-_NO_DIFFERENCE = {
+NO_DIFFERENCE = {
     "name",
     "device",
     "checkpoint_every",
@@ -24,6 +24,8 @@ _NO_DIFFERENCE = {
     *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
 }
 """Settings that change no number of a run: runs that differ in them alone are the same experiment."""
+REPEATED = {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
+"""Settings that tell repetitions of one experiment apart."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,7 @@ def _evaluated(run: RunFolder) -> list[Record]:
 
 
 def _without_seeds(experiment: Experiment) -> str:
-    repeated = {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
-    kept = {k: v for k, v in dotted(experiment).items() if k not in _NO_DIFFERENCE | repeated}
+    kept = {k: v for k, v in dotted(experiment).items() if k not in NO_DIFFERENCE | REPEATED}
     return json.dumps(kept, sort_keys=True)
 
 
@@ -161,8 +162,7 @@ def label(experiments: Sequence[Experiment]) -> list[str]:
     """Short names: algorithm and objective, and every other setting in which the experiments differ."""
     flat = [dotted(experiment) for experiment in experiments]
     keys = {key for table in flat for key in table}
-    ignored = _NO_DIFFERENCE | {"algorithm.name", "objective.name"}
-    ignored |= {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
+    ignored = NO_DIFFERENCE | REPEATED | {"algorithm.name", "objective.name"}
     differing = sorted(k for k in keys - ignored if len({json.dumps(t.get(k)) for t in flat if k in t}) > 1)
     labels = []
     for table in flat:

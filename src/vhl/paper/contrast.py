@@ -1,0 +1,141 @@
+"""How much two rows differ, and how sure that is.
+
+Differences are paired by seed. With several seeds the standard error is theirs; with one it is borrowed: the
+deviation over seeds, pooled over all rows that have several, times √2 for two runs.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from vhl.paper.evidence import Choice, Evidence, at, generator, lengths
+from vhl.paper.lines import reached_by_all
+from vhl.paper.rows import Row, rows
+from vhl.runs.compare import result
+from vhl.runs.digest import Digest
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run; ``relative`` ones are compared by their ratio."""
+
+    name: str
+    of: Callable[[Digest, float], float]
+    """Of a run and its target."""
+    relative: bool = False
+
+    def __call__(self, run: Digest, target: float) -> float:
+        value = self.of(run, target)
+        return math.log(value) if self.relative else value
+
+
+def _rounds(run: Digest, target: float) -> float:
+    """A run that did not reach the target counts as if the next round had."""
+    return float(result(run.records, target).rounds or len(run.records) + 1)
+
+
+def _start(run: Digest, target: float) -> float:
+    early = run.records[: max(1, len(run.records) // 10)]
+    return statistics.mean(record.accuracy for record in early if record.accuracy is not None)
+
+
+BEST = Measure("best accuracy", lambda run, target: result(run.records, target).best)
+START = Measure("mean accuracy of the first tenth of rounds", _start)
+ROUNDS = Measure("rounds to FedAvg's best", _rounds, relative=True)
+DRIFT = Measure("client drift", lambda run, target: result(run.records, target).drift, relative=True)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One row minus another; of relative measures the logarithms."""
+
+    label: str
+    measure: Measure
+    value: float
+    error: float | None
+    """Standard error; unknown where no row at all has several seeds."""
+    seeds: int
+    rounds: int
+    setting: str
+    """Profile and virtual data."""
+
+    def __str__(self) -> str:
+        if self.measure.relative:
+            value, unit = math.expm1(self.value), "%"
+            error = None if self.error is None else (1 + value) * self.error
+        else:
+            value, unit, error = self.value, "points", self.error
+        doubt = "" if error is None else f" ± {100 * error:.1f}"
+        seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        return (
+            f"{self.label}: {100 * value:+.1f}{doubt} {unit} ({self.setting}, {seeds}, {self.rounds} rounds)"
+        )
+
+    def minus(self, other: Contrast, label: str) -> Contrast:
+        """A difference of differences."""
+        error = None
+        if self.error is not None and other.error is not None:
+            error = math.hypot(self.error, other.error)
+        seeds, rounds = min(self.seeds, other.seeds), min(self.rounds, other.rounds)
+        return Contrast(label, self.measure, self.value - other.value, error, seeds, rounds, self.setting)
+
+
+def contrast(
+    evidence: Evidence,
+    label: str,
+    more: str,
+    less: str,
+    measure: Measure = BEST,
+    virtual: str | None = None,
+) -> Contrast | None:
+    """Row ``more`` minus row ``less`` with the same profile, where most seeds have both; then most rounds."""
+    one, other = rows()[more], rows()[less]
+    found = [
+        (len(seeds), rounds, choice)
+        for choice, rounds, seeds in _common(evidence, one, other)
+        if virtual is None or generator(choice.experiment(one)) == virtual
+    ]
+    if not found:
+        return None
+    seeds, rounds, choice = max(found, key=lambda entry: entry[:2])
+    first, second = (at(evidence.runs(row, choice), rounds) for row in (one, other))
+    target = _target(evidence, one, choice, rounds)
+    pairs = [(first[seed], second[seed]) for seed in first if seed in second]
+    values = [measure(a, target) - measure(b, target) for a, b in pairs]
+    if len(values) > 1:
+        error: float | None = statistics.stdev(values) / len(values) ** 0.5
+    else:
+        spread = _pooled_deviation(evidence, measure)
+        error = None if spread is None else spread * 2**0.5
+    setting = f"{choice.profile}, {generator(choice.experiment(one))}".removesuffix(", –")
+    return Contrast(label, measure, statistics.mean(values), error, seeds, rounds, setting)
+
+
+def _common(evidence: Evidence, one: Row, other: Row) -> Iterator[tuple[Choice, int, set[int]]]:
+    """For each choice with runs of both rows: numbers of rounds, and the seeds that both had so far."""
+    for choice, runs in evidence.choices(one).items():
+        partners = evidence.runs(other, choice)
+        for rounds in {*lengths(runs), *lengths(partners)}:
+            seeds = at(runs, rounds).keys() & at(partners, rounds).keys()
+            if seeds:
+                yield choice, rounds, seeds
+
+
+def _target(evidence: Evidence, row: Row, choice: Choice, rounds: int) -> float:
+    """What FedAvg without virtual data reached in as many rounds; out of reach where it was not run."""
+    return reached_by_all(at(evidence.runs(rows()[row.baseline], choice), rounds).values()) or 2.0
+
+
+def _pooled_deviation(evidence: Evidence, measure: Measure) -> float | None:
+    variances = []
+    for row in rows().values():
+        for choice, runs in evidence.choices(row).items():
+            repeated = next((at(runs, n) for n in lengths(runs) if len(at(runs, n)) > 1), None)
+            if repeated:
+                rounds = len(next(iter(repeated.values())).records)
+                target = _target(evidence, row, choice, rounds)
+                variances.append(statistics.variance(measure(run, target) for run in repeated.values()))
+    return statistics.mean(variances) ** 0.5 if variances else None

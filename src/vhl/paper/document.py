@@ -1,0 +1,38 @@
+"""Parts of a document that are made from what was measured, between two comments each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from vhl.errors import VHLError
+from vhl.files import write_bytes
+from vhl.paper.claims import checklist
+from vhl.paper.evidence import Evidence
+from vhl.paper.rows import TABLES
+from vhl.paper.table import table
+
+_PART = re.compile(
+    r"(<!-- vhl paper (?P<what>table (?P<table>\w+)|claims) -->\n).*?(<!-- end -->)", re.DOTALL
+)
+
+
+def renewed(text: str, evidence: Evidence) -> str:
+    """The document with its parts made anew: ``<!-- vhl paper table cifar10 -->`` to ``<!-- end -->``."""
+
+    def make(part: re.Match[str]) -> str:
+        if part["what"] == "claims":
+            return f"{part[1]}{checklist(evidence)}{part[4]}"
+        if part["table"] not in TABLES:
+            raise VHLError(f"The document asks for a table {part['table']!r}; there are {', '.join(TABLES)}.")
+        return f"{part[1]}{table(part['table'], evidence).markdown()}{part[4]}"
+
+    return _PART.sub(make, text)
+
+
+def refresh(file: Path, evidence: Evidence) -> None:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise VHLError(f"{file} cannot be read ({error.strerror}).") from None
+    write_bytes(file, renewed(text, evidence).encode())

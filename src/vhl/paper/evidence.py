@@ -1,0 +1,115 @@
+"""What was measured: digests of runs in one folder, found by the experiment that they ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vhl.experiment import Experiment, Profile
+from vhl.paper.rows import Row
+from vhl.runs.compare import NO_DIFFERENCE, REPEATED
+from vhl.runs.digest import Digest
+from vhl.runs.dotted import dotted
+
+Runs = Mapping[int, Digest]
+"""Repetitions of one experiment, by seed."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is open in a row: the profile, and the virtual data where it has the paper's usual ones."""
+
+    profile: Profile
+    virtual: str | None
+    """As JSON."""
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Choice:
+        return cls(experiment.profile, json.dumps(experiment.table()["virtual"], sort_keys=True))
+
+    def experiment(self, row: Row) -> Experiment:
+        return (
+            row.experiment(self.profile, json.loads(self.virtual))
+            if self.virtual
+            else row.experiment(self.profile)
+        )
+
+
+def identity(experiment: Experiment) -> str:
+    """What all runs of one experiment have in common, whatever their length, seed and machine."""
+    ignored = NO_DIFFERENCE | REPEATED | {"rounds", "engine.precision"}
+    settings = {key: value for key, value in dotted(experiment).items() if key not in ignored}
+    if not experiment.objective.uses_virtual:
+        settings = {key: value for key, value in settings.items() if not key.startswith("virtual.")}
+    return json.dumps(settings, sort_keys=True)
+
+
+class Evidence:
+    """Digests by experiment and seed; of two for the same seed the longer one counts."""
+
+    def __init__(self, digests: Iterable[Digest]) -> None:
+        self._runs: dict[str, dict[int, Digest]] = {}
+        self._parts: set[tuple[str, ...]] = set()
+        choices: dict[Choice, None] = {}
+        for digest in digests:
+            runs = self._runs.setdefault(identity(digest.experiment), {})
+            seed = digest.experiment.seeds.batches
+            if seed not in runs or len(digest.records) > len(runs[seed].records):
+                runs[seed] = digest
+            choices[Choice.of(digest.experiment)] = None
+            self._parts.add(_parts(digest.experiment.table()))
+        self._choices = list(choices)
+        self._found: dict[tuple[str, Choice], Runs] = {}
+
+    @classmethod
+    def read(cls, folder: Path) -> Evidence:
+        return cls(Digest.read(file) for file in sorted(folder.glob("**/*.json")))
+
+    def choices(self, row: Row) -> dict[Choice, Runs]:
+        """The choices with which a row was run, and its runs."""
+        found: dict[Choice, Runs] = {}
+        if _parts(row.settings) not in self._parts:  # most rows, and an experiment takes a while to build
+            return found
+        for choice in self._choices:
+            own = choice if row.uses_generator else Choice(choice.profile, None)
+            if runs := self.runs(row, own):
+                found[own] = runs
+        return found
+
+    def runs(self, row: Row, choice: Choice) -> Runs:
+        own = choice if row.uses_generator else Choice(choice.profile, None)
+        key = row.name, own
+        if key not in self._found:
+            self._found[key] = self.of(own.experiment(row))
+        return self._found[key]
+
+    def of(self, experiment: Experiment) -> Runs:
+        """All runs of an experiment, by seed."""
+        return self._runs.get(identity(experiment), {})
+
+
+def _parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of some parts."""
+    chosen = (settings[part] for part in ("data", "partition", "model", "algorithm", "objective"))
+    return tuple(part if isinstance(part, str) else part["name"] for part in chosen)
+
+
+def at(runs: Runs, rounds: int) -> dict[int, Digest]:
+    """Those runs that had so many rounds, as they were then."""
+    return {seed: run.first(rounds) for seed, run in sorted(runs.items()) if len(run.records) >= rounds}
+
+
+def lengths(runs: Runs) -> list[int]:
+    """The numbers of rounds that runs had, the most first."""
+    return sorted({len(run.records) for run in runs.values()}, reverse=True)
+
+
+def generator(experiment: Experiment) -> str:
+    """The virtual data in a word; ``–`` where none are used."""
+    if not experiment.objective.uses_virtual:
+        return "–"
+    source: Any = getattr(experiment.virtual, "source", None)
+    return source.name if source is not None else experiment.virtual.name

@@ -1,0 +1,95 @@
+"""What is to be run for some rows, and in which order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from vhl.errors import VHLError
+from vhl.experiment import Experiment, Profile
+from vhl.paper.evidence import Evidence, generator, identity
+from vhl.paper.rows import GENERATOR, Row, rows
+from vhl.registry import suggest
+
+_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
+_MODELS = {"resnet8": 0.05, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
+"""Multiply-adds of one image, relative to ResNet-18."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asks for."""
+
+    rows: Sequence[Row]
+    profile: Profile = "paper"
+    virtual: Any = GENERATOR
+    rounds: int | None = None
+    """Unset is the paper's number."""
+    seeds: Sequence[int] = (0,)
+
+
+def select(patterns: Iterable[str]) -> list[Row]:
+    """Rows by name, by the beginning of one (``further/naive``) or by a pattern (``*/fedavg*``)."""
+    chosen: dict[str, Row] = {}
+    for pattern in patterns:
+        found = [
+            name
+            for name in rows()
+            if name == pattern or name.startswith(f"{pattern}/") or fnmatchcase(name, pattern)
+        ]
+        if not found:
+            raise VHLError(
+                f"The paper has no row {pattern!r}{suggest(pattern, rows())}; `vhl paper list` has all."
+            )
+        chosen |= {name: rows()[name] for name in found}
+    return list(chosen.values())
+
+
+def queue(request: Request, evidence: Evidence) -> list[Experiment]:
+    """The experiments that are still to be run, cheapest first; each with its name and seeds.
+
+    A row counts with the cost of the row that it is compared with, so that pairs are completed; every row is
+    run with the first seed before any is with the second.
+    """
+    waiting: dict[tuple[int, str], tuple[tuple[float, ...], Experiment]] = {}
+    for row in request.rows:
+        if row.needs is not None:
+            continue
+        experiment = row.experiment(request.profile, request.virtual)
+        experiment = experiment.with_(rounds=request.rounds or experiment.rounds)
+        compared = [row] if row.without is None else [row, rows()[row.without]]
+        price = (sum(map(cost, compared)), cost(row))
+        done = evidence.of(experiment)
+        for order, seed in enumerate(request.seeds):
+            if seed in done and len(done[seed].records) >= experiment.rounds:
+                continue
+            repeat = experiment.with_(seeds=dict.fromkeys(("model", "sampling", "batches"), seed))
+            named = repeat.with_(name=run_name(repeat))
+            waiting.setdefault((seed, identity(repeat)), ((order, *price), named))
+    return [experiment for _, experiment in sorted(waiting.values(), key=lambda entry: entry[0])]
+
+
+def run_name(experiment: Experiment) -> str:
+    """The same for the same experiment, whichever row asked for it: its parts and a number of its own."""
+    parts = [getattr(experiment, part) for part in ("data", "partition", "model", "algorithm", "objective")]
+    words = [part.name for part in parts]
+    if experiment.objective.uses_virtual:
+        words.append(generator(experiment))
+    number = hashlib.sha256(identity(experiment).encode()).hexdigest()[:8]
+    return "-".join([*words, experiment.profile, number, f"seed{experiment.seeds.batches}"])
+
+
+def cost(row: Row) -> float:
+    """Images that a row trains on, as if each went through ResNet-18; roughly."""
+    settings = row.settings
+    clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
+    images = _IMAGES[settings["data"]] * settings["training"]["epochs"] * settings["rounds"]
+    images *= settings["clients_per_round"] / clients
+    objective = settings["objective"]
+    options = {} if isinstance(objective, str) else objective
+    doubled = (objective if isinstance(objective, str) else objective["name"]) in ("vhl", "naive")
+    virtual = options.get("virtual_batch", 128) / 128 if doubled else 0.0
+    return float(images * (1 + virtual) * _MODELS[settings["model"]])

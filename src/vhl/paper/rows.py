@@ -1,0 +1,240 @@
+"""Every row of every table of the paper as a named experiment: the published tables and a few rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from vhl.experiment import Experiment, Profile
+from vhl.paper.published import learning_rate, published
+
+TABLES = {
+    "cifar10": "CIFAR-10",
+    "fmnist": "FMNIST",
+    "svhn": "SVHN",
+    "cifar100": "CIFAR-100",
+    "partitions": "Other partitions of CIFAR-10",
+    "further": "Further study on CIFAR-10 (α = 0.1, E = 1, K = 10)",
+    "feddf": "In FedDF's setting (CIFAR-10, ResNet-8, 20 clients)",
+    "centralized": "All data in one place",
+}
+"""The tables by name, with their titles, in the paper's order."""
+GENERATOR = "stylegan"
+"""The virtual data of the paper's main results."""
+_MODELS = {"cifar100": "resnet50"}  # section 5.1; ResNet-18 for the others
+_MAIN = "cifar10/a0.1-e1-k10"
+_SHOWN = (10, 100, 300, 1000)  # rounds whose features the paper shows; it counts them from 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of the paper, and the experiment that repeats it."""
+
+    name: str
+    """``table/setting/method``."""
+    settings: Mapping[str, Any]
+    """The experiment, but for the profile and the virtual data where the paper has its usual ones."""
+    accuracy: float | None
+    """Best test accuracy in percent, as published."""
+    rounds: int | None = None
+    """Rounds to the target, as published."""
+    target: float | None = None
+    """The paper's target accuracy in percent."""
+    baseline: str = ""
+    """The row whose best sets a target of our own: FedAvg without virtual data in this setting."""
+    without: str | None = None
+    """The row of the same algorithm without virtual data."""
+    needs: str | None = None
+    """What is missing to run it."""
+
+    @property
+    def table(self) -> str:
+        return self.name.split("/")[0]
+
+    @property
+    def uses_generator(self) -> bool:
+        """Whether the choice of virtual data is open."""
+        return self.settings["objective"] != "plain" and "virtual" not in self.settings
+
+    def experiment(self, profile: Profile = "paper", virtual: Any = GENERATOR) -> Experiment:
+        chosen = {"virtual": virtual} if self.uses_generator else {}
+        return Experiment.read({"profile": profile, **self.settings, **chosen})
+
+
+@cache
+def rows() -> dict[str, Row]:
+    """All rows by name, in the paper's order."""
+    found = [*_main(), *_partitions(), *_further(), *_feddf(), *_centralized()]
+    return {row.name: row for row in found}
+
+
+def _main() -> Iterator[Row]:
+    for cell in published()["main"]:
+        dataset, alpha, epochs, clients = (cell[k] for k in ("dataset", "alpha", "epochs", "clients"))
+        setting = f"{dataset}/a{alpha}-e{epochs}-k{clients}"
+        for vhl in (False, True):
+            kind = "vhl" if vhl else "plain"
+            rate = learning_rate(dataset, alpha, epochs, clients, cell["algorithm"], vhl=vhl)
+            yield _row(
+                setting,
+                cell["algorithm"],
+                _federated(dataset, {"name": "lda", "alpha": alpha, "clients": clients}, epochs, rate),
+                vhl,
+                accuracy=cell[f"acc_{kind}"],
+                rounds=cell[f"rounds_{kind}"],
+                target=cell["target"],
+            )
+
+
+def _federated(dataset: str, partition: dict[str, Any], epochs: int, rate: float) -> dict[str, Any]:
+    """The paper's setting: section 5.1 and appendix C.1."""
+    return {
+        "data": dataset,
+        "partition": partition,
+        "model": _MODELS.get(dataset, "resnet18"),
+        "training": {"epochs": epochs, "lr": rate},
+        "rounds": 1000 if epochs == 1 else 400,
+        "clients_per_round": 5 if partition["clients"] == 10 else 10,
+    }
+
+
+def _row(
+    setting: str,
+    algorithm: str,
+    settings: dict[str, Any],
+    vhl: bool,
+    *,
+    accuracy: float | None,
+    **of_paper: Any,
+) -> Row:
+    """A row of a pair: an algorithm with or without VHL."""
+    name = f"{setting}/{algorithm}"
+    settings = {**settings, "algorithm": algorithm, "objective": "vhl" if vhl else "plain"}
+    if name == f"{_MAIN}/fedavg":
+        settings["features_at"] = _SHOWN
+    return Row(
+        f"{name}-vhl" if vhl else name,
+        settings,
+        accuracy,
+        baseline=f"{setting}/fedavg",
+        without=name if vhl else None,
+        **of_paper,
+    )
+
+
+def _partitions() -> Iterator[Row]:
+    partitions: dict[str, dict[str, Any]] = {
+        "classes-2": {"name": "classes", "per_client": 2},
+        "subset": {"name": "subset"},
+    }
+    for cell in published()["partitions"]:
+        partition = {**partitions[cell["partition"]], "clients": cell["clients"]}
+        settings = _federated(cell["dataset"], partition, 1, 0.01)  # the table of rates leaves these out
+        setting = f"partitions/{cell['partition']}"
+        for vhl in (False, True):
+            accuracy = cell["acc_vhl" if vhl else "acc_plain"]
+            yield _row(setting, cell["algorithm"], settings, vhl, accuracy=accuracy)
+
+
+def _further() -> Iterator[Row]:
+    for cell in published()["further"]:
+        algorithm = cell["algorithm"]
+        variant, settings = _variant(cell["variant"])
+        rate = learning_rate("cifar10", 0.1, 1, 10, algorithm, vhl=settings["objective"] != "plain")
+        base = _federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, rate)
+        plain = f"further/{variant.removesuffix('-vhl')}" if variant.startswith("resnet") else _MAIN
+        if variant in ("baseline", "vhl", "naive") and algorithm == "fedavg":
+            base["features_at"] = _SHOWN
+        yield Row(
+            f"further/{variant}/{algorithm}",
+            {**base, "algorithm": algorithm, **settings},
+            cell["acc"],
+            baseline=f"{plain}/fedavg",
+            without=None if settings["objective"] == "plain" else f"{plain}/{algorithm}",
+        )
+
+
+_VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Baselines": ("baseline", {"objective": "plain"}),
+    "VHL": ("vhl", {"objective": "vhl"}),
+    "VFTL": ("vftl", {"objective": "vftl"}),
+    "Naive VHL": ("naive", {"objective": "naive"}),
+    "VFA": ("vfa", {"objective": "vfa", "virtual": "noise"}),  # it uses none, so no choice is open
+    "Pure Noise": ("noise", {"objective": "vhl", "virtual": "noise"}),
+    "Simple-CNN": ("decoder", {"objective": "vhl", "virtual": "decoder"}),
+    "Tiny-ImageNet": ("tiny-imagenet", {"objective": "vhl", "virtual": "dataset:tiny-imagenet"}),
+}
+
+
+def _variant(label: str) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a variant of the further study; what is the default is not set again."""
+    if label in _VARIANTS:
+        return _VARIANTS[label]
+    if match := re.fullmatch(r"B_v = (\d+)", label):
+        size = int(match[1])
+        options = {} if size == 128 else {"virtual_batch": size}  # unset is the natural batch: 128
+        return f"batch-{size}", {"objective": {"name": "vhl", **options}}
+    if match := re.fullmatch(r"lambda = ([\d.]+)", label):
+        return f"lambda-{match[1]}", {"objective": {"name": "vhl", "calibration": float(match[1])}}
+    if match := re.fullmatch(r"h_\{(\w+)\}", label):
+        return f"tap-{match[1]}", {"objective": {"name": "vhl", "tap": match[1]}}
+    depth, kind = re.fullmatch(r"Res(\d+)-(\w+)", label).groups()  # type: ignore[union-attr]
+    vhl = kind == "VHL"
+    return f"resnet{depth}" + "-vhl" * vhl, {
+        "model": f"resnet{depth}",
+        "objective": "vhl" if vhl else "plain",
+    }
+
+
+def _feddf() -> Iterator[Row]:
+    """FedDF's setting (Lin et al., NeurIPS 2020), with this package's Dirichlet partition."""
+    training = {
+        "epochs": 40,
+        "batch_size": 64,
+        "lr": 0.1,
+        "lr_decay": 1.0,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+    }
+    for cell in published()["feddf"]:
+        setting = f"feddf/a{cell['alpha']}"
+        settings = {
+            "data": "cifar10",
+            "partition": {"name": "lda", "alpha": cell["alpha"], "clients": 20},
+            "model": "resnet8",
+            "algorithm": {"name": "fedavg", "weighting": "uniform"},
+            "objective": "vhl" if cell["method"].endswith("vhl") else "plain",
+            "training": {**training, "keep_momentum": False},
+            "rounds": 100,
+            "clients_per_round": 8,
+        }
+        yield Row(
+            f"{setting}/{cell['method'].replace('+', '-')}",
+            settings,
+            cell["acc"],
+            baseline=f"{setting}/fedavg",
+            without=None if cell["method"] == "fedavg" else f"{setting}/fedavg",
+            needs="FedDF" if "feddf" in cell["method"] else None,
+        )
+
+
+def _centralized() -> Iterator[Row]:
+    for dataset, accuracies in published()["centralized"].items():
+        for objective in ("plain", "vhl"):
+            plain = f"centralized/{dataset}/plain"
+            yield Row(
+                f"centralized/{dataset}/{objective}",
+                {
+                    **_federated(dataset, {"name": "centralized", "clients": 1}, 1, 0.01),
+                    "partition": "centralized",
+                    "clients_per_round": 1,
+                    "algorithm": "fedavg",
+                    "objective": objective,
+                },
+                accuracies[objective],
+                baseline=plain,
+                without=plain if objective == "vhl" else None,
+            )

@@ -1,0 +1,162 @@
+"""The paper's tables with our numbers beside the published ones, as Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vhl.paper.evidence import Evidence, generator
+from vhl.paper.lines import Estimate, Line, lines
+from vhl.paper.rows import TABLES, Row, rows
+
+HEADINGS = (
+    "row",
+    "virtual data",
+    "profile",
+    "lr",
+    "rounds",
+    "seeds",
+    "best",
+    "paper",
+    "Δ",
+    "last 10 %",
+    "gain / paper's",
+    "rounds to paper's target / paper's",
+    "rounds to our target",
+    "speed-up / paper's",
+    "images to our target",
+)
+_LEFT = 3  # columns of words; numbers follow
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; the first columns are words."""
+
+    name: str
+    cells: tuple[tuple[str, ...], ...]
+    commands: tuple[str, ...]
+    """How to measure the lines again."""
+
+    def markdown(self) -> str:
+        marks = [":--"] * _LEFT + ["--:"] * (len(HEADINGS) - _LEFT)
+        body = "\n".join(f"| {' | '.join(cells)} |" for cells in (HEADINGS, marks, *self.cells))
+        if not self.commands:
+            return body + "\n"
+        return f"{body}\n\n```bash\n" + "\n".join(self.commands) + "\n```\n"
+
+    def latex(self) -> str:
+        lines = [" & ".join(map(_latex, cells)) + r" \\" for cells in (HEADINGS, *self.cells)]
+        layout = "l" * _LEFT + "r" * (len(HEADINGS) - _LEFT)
+        parts = [rf"% {TABLES[self.name]}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", lines[0]]
+        return "\n".join([*parts, r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def table(name: str, evidence: Evidence) -> Table:
+    """One of the paper's tables; rows that were not run are there too, and say so."""
+    cells, commands = [], []
+    for row in rows().values():
+        if row.table == name:
+            measured = list(lines(row, evidence))
+            cells += [_cells(line) for line in measured] or [_not_run(row)]
+            commands += [_command(line) for line in measured]
+    return Table(name, tuple(cells), tuple(commands))
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    row, best = line.row, line.over_seeds("best")
+    assert best is not None
+    paper_target = None if row.target is None else row.target / 100
+    return (
+        _label(row),
+        generator(line.experiment),
+        line.choice.profile,
+        f"{line.experiment.training.lr:g}",
+        f"{line.rounds} of {row.settings['rounds']}" if line.truncated else f"{line.rounds}",
+        str(len(line.runs)),
+        _points(best),
+        _number(row.accuracy, "{:.2f}"),
+        "–" if row.accuracy is None else f"{100 * best.mean - row.accuracy:+.1f}",
+        _points(line.over_seeds("final")),
+        f"{_points(line.gain, signed=True)} / {_published_gain(row)}" if row.without else "–",
+        f"{_reached(line, paper_target)} / {_published_rounds(row)}" if paper_target else "–",
+        _reached(line, line.target),
+        f"{_number(line.speed_up, '×{:.1f}')} / {_published_speed_up(row)}",
+        _images(line.to_target("samples", line.target)),
+    )
+
+
+def _not_run(row: Row) -> tuple[str, ...]:
+    state = "not run" if row.needs is None else f"needs {row.needs}"
+    settings = (_label(row), "", "", f"{row.settings['training']['lr']:g}", state, "")
+    gain = f"– / {_published_gain(row)}" if row.without else "–"
+    rounds = f"– / {_published_rounds(row)}" if row.target else "–"
+    speed_up = f"– / {_published_speed_up(row)}"
+    return (*settings, "–", _number(row.accuracy, "{:.2f}"), "–", "–", gain, rounds, "–", speed_up, "–")
+
+
+def _label(row: Row) -> str:
+    return row.name.split("/", 1)[1]
+
+
+def _command(line: Line) -> str:
+    words = [f"vhl paper run {line.row.name} --profile {line.choice.profile}"]
+    if line.row.uses_generator:
+        name, found = line.experiment.virtual.name, generator(line.experiment)
+        words.append(f"--virtual {name if name == found else f'{name}:{found}'}")
+    seeds = ",".join(str(seed) for seed in line.runs)
+    return " ".join([*words, f"--rounds {line.rounds} --seeds {seeds}"])
+
+
+def _published_gain(row: Row) -> str:
+    plain = rows()[row.without].accuracy if row.without else None
+    return _number(None if plain is None or row.accuracy is None else row.accuracy - plain, "{:+.2f}")
+
+
+def _published_rounds(row: Row) -> str:
+    return f"{'never' if row.rounds is None else row.rounds} ({row.target:.0f} %)"
+
+
+def _published_speed_up(row: Row) -> str:
+    slow = rows()[row.baseline].rounds
+    return _number(slow / row.rounds if slow and row.rounds else None, "×{:.1f}")
+
+
+def _points(value: Estimate | None, *, signed: bool = False) -> str:
+    """Percentage points, with the deviation over seeds where there are several."""
+    if value is None:
+        return "–"
+    mean = f"{100 * value.mean:+.1f}" if signed else f"{100 * value.mean:.1f}"
+    return mean if value.std is None else f"{mean} ± {100 * value.std:.1f}"
+
+
+def _reached(line: Line, target: float | None) -> str:
+    """Mean rounds to a target, and the target; how many seeds reached it where not all did."""
+    if target is None:
+        return "–"
+    found = [one.rounds for one in line.results(target) if one.rounds is not None]
+    mean = Estimate.of(found)
+    if mean is None:
+        return f"never ({100 * target:.0f} %)"
+    some = "" if mean.count == len(line.runs) else f", {mean.count} of {len(line.runs)} seeds"
+    return f"{mean.mean:.0f} ({100 * target:.0f} %{some})"
+
+
+def _images(value: Estimate | None) -> str:
+    return "–" if value is None else f"{value.mean / 1e6:.1f} M"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
+_SPECIAL = {"±": r"$\pm$", "×": r"$\times$", "–": "--", "%": r"\%", "Δ": r"$\Delta$", "_": r"\_"}
+
+
+def _latex(text: str) -> str:
+    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+
+
+def every_table(evidence: Evidence, names: Sequence[str] = ()) -> Iterator[Table]:
+    for name in names or TABLES:
+        yield table(name, evidence)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from torch import nn
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.scaffold import SCAFFOLD
+from vhl.engine import lanes
 from vhl.engine.lanes import Lanes
+from vhl.engine.numerics import Numerics
 from vhl.engine.task import Job
 from vhl.engine.vectors import FlatModel
 from vhl.experiment import Engine
@@ -19,7 +22,7 @@ from vhl.objectives.naive import Naive
 from vhl.objectives.plain import Plain
 from vhl.objectives.vhl import VHL
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 rng = np.random.default_rng(4)
 IMAGES, LABELS = rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 3, 20)
 VIRTUAL, VIRTUAL_LABELS = rng.integers(0, 256, (9, 8, 8, 2), np.uint8), np.arange(9) % 3
@@ -28,6 +31,43 @@ VIRTUAL, VIRTUAL_LABELS = rng.integers(0, 256, (9, 8, 8, 2), np.uint8), np.arang
 def network(norm="batch", outputs=3):
     torch.manual_seed(2)
     return CNN(width=4, norm=norm).build(outputs, 2, (8, 8))
+
+
+@pytest.mark.parametrize("option", ["capture", "kernels", "compile"])
+def test_what_needs_a_gpu_is_refused_on_a_cpu(digit_simulation, complains, option):
+    with complains(f"engine.{option}", "GPU", "unset"):
+        digit_simulation(engine={option: True})
+    assert digit_simulation(engine={option: False}).run_round().round == 1
+
+
+def test_what_is_unset_follows_the_device(monkeypatch):
+    for triton in (True, False):
+        monkeypatch.setattr(lanes, "has_triton", lambda triton=triton: triton)
+        found = Lanes(Engine(), Numerics(GPU, "bf16"))
+        assert (found.capture, found.kernels, found.overlaps) == (True, triton, True)
+        chosen = Lanes(Engine(capture=False, kernels=not triton), Numerics(GPU, "bf16"))
+        assert (chosen.capture, chosen.kernels) == (False, not triton)
+
+
+def test_a_cpu_beside_a_gpu_is_still_a_cpu(monkeypatch):
+    """Triton is there, but device = cpu: kernels cannot touch its tensors."""
+    monkeypatch.setattr(lanes, "has_triton", lambda: True)
+    found = Lanes(Engine(), Numerics(CPU, "fp32"))
+    assert (found.capture, found.kernels, found.overlaps) == (False, False, False)
+
+
+@pytest.mark.parametrize(("engine", "count"), [({}, 1), ({"lanes": 1}, 1), ({"lanes": 3}, 3)])
+def test_each_lane_has_a_network(small_task, server_of, engine, count):
+    """On a CPU they take turns."""
+    task, built = small_task(), []
+
+    def build():
+        built.append(network(outputs=6))
+        return built[-1]
+
+    jobs = [job(8, client) for client in range(5)]
+    Lanes(Engine(**engine), task.numerics).train(replace(task, build=build), jobs, server_of(task))
+    assert len(built) == count
 
 
 class Lane:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from vhl.engine.lanes import Lanes
 from vhl.engine.problem import Problem
 from vhl.engine.simulation import Simulation
 from vhl.experiment import Experiment
@@ -76,3 +77,23 @@ def test_a_state_to_continue_from_is_not_pretrained_again(make):
     second = Simulation(experiment, folder, state=first.state)
     assert second.pretraining_samples == 0
     assert second.named_tensors()["stages.0.0.weight"].equal(first.named_tensors()["stages.0.0.weight"])
+
+
+def test_the_layers_see_what_was_pretrained(make):
+    """They hold a shorter copy of the weights."""
+    simulation = Simulation(*make({"lr": 0.1}, engine={"precision": "bf16"}))
+    fresh, module = simulation.problem.initial(), simulation.model.module
+    seen, trained = module.stages[0][0].weight, simulation.named_tensors()["stages.0.0.weight"]
+    assert seen.equal(trained.bfloat16()) and not seen.equal(fresh.stages[0][0].weight.bfloat16())
+
+
+def test_it_starts_in_the_type_of_the_run(make, monkeypatch):
+    types, train = [], Lanes.train
+
+    def noted(lanes, task, jobs, server):
+        types.append((server.parameters.dtype, server.buffers.dtype))
+        return train(lanes, task, jobs, server)
+
+    monkeypatch.setattr(Lanes, "train", noted)
+    Simulation(*make(engine={"precision": "fp64"}))
+    assert types == [(torch.float64, torch.float64)]

@@ -9,8 +9,10 @@ import torch
 from vhl.algorithms.base import Algorithm
 from vhl.algorithms.scaffold import SCAFFOLD
 from vhl.engine.simulation import Simulation, simulate
+from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.models._network import BatchNorm
 
 # As in the tests of algorithms: after round 1 the clients are (4, 0, 2) and (0, 14, 3.5), their weighted mean
 # is (1, 10.5, 3.125), and so is FedAvg's server. The third, where it takes part, comes to (100, 100, 100).
@@ -334,3 +336,32 @@ def test_own_algorithm_needs_only_its_difference(point_simulation, weights_of):
     assert weights_of(simulation).tolist() == [4, 0, 2]
     simulation.run_round()
     assert weights_of(simulation).tolist() == [6, 0, 3]
+
+
+def test_what_was_found_in_a_round_stays_as_it_is(digit_simulation):
+    simulation = digit_simulation(features_at=(1,), training={"batch_size": 8, "lr": 0.3})
+    simulation.run_round()
+    tables = [simulation.evaluation.confusion, simulation.snapshot["confusion"]]
+    before = [table.clone() for table in tables]
+    simulation.run_round()
+    assert not simulation.evaluation.confusion.equal(before[0])
+    assert all(table.equal(old) for table, old in zip(tables, before, strict=True))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_network_is_evaluated_by_kernels_where_there_are_any(digit_simulation, kernels):
+    class Shop(Workshop):
+        def lanes(self, *arguments):
+            found = super().lanes(*arguments)
+            found.kernels = kernels
+            return found
+
+    layers = digit_simulation(workshop=Shop()).model.module.modules()
+    assert {layer.fused for layer in layers if isinstance(layer, BatchNorm)} == {kernels}
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_a_network_is_evaluated_with_weights_cast_once(digit_simulation, precision, dtype):
+    """Not in every forward pass: its layers hold them in the type that they compute in."""
+    simulation = digit_simulation(engine={"precision": precision})
+    assert simulation.model.module.head.weight.dtype == dtype

@@ -136,7 +136,7 @@ class Lanes:
         if not busy:
             return 0
         steps = sum(lane.steps for lane in busy) + sum(ticket.steps for ticket in self._waiting)
-        return max(2, round(steps / max(1, busy[0].steps)))
+        return max(2, round(steps / busy[0].steps))
 
     def _may_open(self) -> bool:
         """Whether another lane is allowed and, where its number is ours to choose, would fit."""

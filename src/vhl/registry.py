@@ -129,8 +129,11 @@ def _import(place: str, name: str) -> ModuleType:
         raise VHLError(f"{name!r} names neither a component nor a module that can be imported.") from None
 
 
-def suggest(word: str, options: Iterable[str]) -> str:
-    """The end of an error message: the nearest valid name, or all of them where none is near."""
+def suggest(word: str, options: Iterable[str], lists: str = "vhl help") -> str:
+    """The end of an error message: the nearest valid name, or all of them where none is near.
+
+    Where they are too many, the command ``lists`` shows them.
+    """
     options = list(options)
     if not options:
         return "; it takes none."
@@ -138,7 +141,7 @@ def suggest(word: str, options: Iterable[str]) -> str:
     if near:
         return f"; did you mean {near[0]!r}?"
     if len(options) > 20:
-        return "; `vhl help` lists them."
+        return f"; `{lists}` lists them."
     return f"; choose from {', '.join(sorted(options))}."
 
 

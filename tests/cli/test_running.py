@@ -6,9 +6,11 @@ import io
 import json
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from vhl.cli.commands import sweep
 from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation
 from vhl.errors import VHLError
+from vhl.experiment import Experiment
 
 Metrics = Callable[[Path], list[dict[str, Any]]]
 NAMES = ["x-seed0", "x-seed1", "x-seed2"]
@@ -200,6 +203,76 @@ def test_a_stopped_sweep_says_how_to_go_on(vhl: Any, tiny: tuple[str, ...]) -> N
     assert answer.code == 130 and "The same command" in answer.err
     told = ["--resume"] if "--resume" in answer.err else []
     assert vhl(*words, "--at-once=2", *told).code == 0
+
+
+# --- until some time -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three() -> list[Experiment]:
+    """Two rounds each, with names of their own."""
+    settings = {
+        "data": {"name": "digits", "size": 8},
+        "partition": {"name": "iid", "clients": 3},
+        "model": {"name": "cnn", "width": 4},
+        "objective": "plain",
+        "rounds": 2,
+        "clients_per_round": 1,
+        "checkpoint_every": 100,
+    }
+    return [
+        Experiment.make({**settings, "name": name, "seeds": {"batches": n}}) for n, name in enumerate(NAMES)
+    ]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_time_is_up_and_everything_is_saved(three: list[Experiment], at_once: int) -> None:
+    ended: list[str] = []
+    folders, failed = running.run_all(
+        three,
+        Path("runs"),
+        resume=False,
+        data_dir=None,
+        at_once=at_once,
+        until=time.monotonic(),
+        on_end=lambda run: ended.append(run.path.name),
+    )
+    assert (folders, failed, ended) == ([], {}, [])
+    assert [rounds_saved(name) for name in NAMES] == [1, 0, 0]  # the first round that was through
+    assert Path("runs/x-seed1").exists() == (at_once > 1)
+
+
+def test_time_is_up_after_the_first_run(three: list[Experiment], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds and its end: three looks at the clock."""
+    clock = iter([97.0, 98.0, 100.0])
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    folders, _ = running.run_all(three, Path("runs"), resume=False, data_dir=None, at_once=1, until=100.0)
+    assert [folder.path.name for folder in folders] == NAMES[:1]
+    assert [rounds_saved(name) for name in NAMES] == [2, 0, 0]
+
+
+def test_every_run_is_handed_over_as_it_ends(
+    three: list[Experiment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land, seen = Simulation._land, []
+
+    def fails(simulation: Simulation, flight: Any) -> Any:
+        if simulation.experiment.seeds.batches == 1:
+            raise VHLError("Seed 1 is unlucky.")
+        return land(simulation, flight)
+
+    monkeypatch.setattr(Simulation, "_land", fails)
+    folders, failed = running.run_all(
+        three,
+        Path("runs"),
+        resume=False,
+        data_dir=None,
+        at_once=1,
+        until=time.monotonic() + 600,
+        on_end=lambda run: seen.append((run.path.name, len(run.records()), [rounds_saved(n) for n in NAMES])),
+    )
+    assert seen == [("x-seed0", 2, [2, 0, 0]), ("x-seed2", 2, [2, 0, 2])]
+    assert [folder.path.name for folder in folders] == ["x-seed0", "x-seed2"] and list(failed) == ["x-seed1"]
 
 
 # --- on a terminal -------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def _add_paper(commands: Commands) -> None:  # type: ignore[valid-type]
     )
 
     figure = _command(actions, "figure", "the paper's figures from our numbers")
-    figure.add_argument("name", metavar="FIGURE", help="convergence-cifar10, drift, ablation, features, ...")
+    figure.add_argument("name", metavar="FIGURE", help="convergence-cifar10, main, drift, ablation, features-clients, ...")
     figure.add_argument("-o", "--output", type=Path, help="PNG, SVG or PDF file (default: FIGURE.png)")
     figure.add_argument(
         "--runs",

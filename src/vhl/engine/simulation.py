@@ -57,9 +57,13 @@ class Simulation:
         problem: Problem | None = None,
         state: State | None = None,
         on_note: Note = lambda note: None,
+        look_at_end: bool = False,
     ) -> None:
-        """``on_note`` gets a sentence where something of the experiment makes it slower."""
-        self.experiment = experiment
+        """``on_note`` gets a sentence where something of the experiment makes it slower.
+
+        With ``look_at_end`` the clients' models of the last round are evaluated too.
+        """
+        self.experiment, self._look_at_end = experiment, look_at_end
         self.problem = problem or Problem(experiment, data_dir)
         clients_per_round(experiment.clients_per_round, self.problem.clients)  # refuse before any training
         numerics = self.problem.numerics
@@ -78,7 +82,7 @@ class Simulation:
         self._evaluator = Evaluator(self.model, numerics, sets, self.problem.classes, self.lanes.capture)
         self.evaluation: Evaluation | None = None
         self.snapshot: dict[str, Tensor] | None = None
-        """Features and client models of the last round, where ``features_at`` names it."""
+        """How clients' models do after this round, if that was asked for; see :func:`take_snapshot`."""
         self._progress: Generator[Record | None] | None = None
 
     def _start(self) -> State:
@@ -182,9 +186,10 @@ class Simulation:
         counts = self._evaluator.start(self.state.server) if self._is_evaluated() else None
         landed = _Landed(known, distance, counts)
         self.snapshot = None
-        if self.state.round in self.experiment.features_at:
+        looked_at = self.state.round in self.experiment.features_at
+        if looked_at or (self._look_at_end and self.state.round == self.experiment.rounds):
             server, seen = self.state.server, landed.read("test")
-            self.snapshot = take_snapshot(self.problem, self.model, server, updates, seen)
+            self.snapshot = take_snapshot(self.problem, self.model, server, updates, seen, features=looked_at)
         return landed
 
     def _is_evaluated(self) -> bool:

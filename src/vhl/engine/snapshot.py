@@ -15,28 +15,38 @@ from vhl.engine.vectors import FlatModel
 
 SAMPLES = 2_000
 CLIENTS = 3
+ACCURACIES = ("confusion", "clients", "client_accuracy")
+"""What a snapshot always has."""
 
 
 def take_snapshot(
-    problem: Problem, model: FlatModel, server: Server, updates: Sequence[Update], evaluation: Evaluation
+    problem: Problem,
+    model: FlatModel,
+    server: Server,
+    updates: Sequence[Update],
+    evaluation: Evaluation,
+    *,
+    features: bool,
 ) -> dict[str, Tensor]:
-    """Features, logits and labels for the server and a few clients, the head, confusion, client accuracies.
+    """Confusion and client accuracies; with ``features`` also the head, and what models make of samples.
 
-    Names are ``server.test.features``, ``client7.virtual.logits`` and the like; ``clients`` lists the round's
-    clients and ``client_accuracy`` the accuracy of each one's model on the test set.
+    ``clients`` lists the round's clients and ``client_accuracy`` the accuracy of each one's model on the test
+    set. Features, logits and labels for the server and a few clients are called ``server.test.features``,
+    ``client7.virtual.logits`` and the like.
     """
     found = {"confusion": evaluation.confusion, "clients": torch.tensor([u.client for u in updates])}
-    model.load(server.parameters, server.buffers)
-    found |= _look_at_all(problem, model, "server")
-    tensors = model.layout.unpack(server.parameters, server.buffers)
-    found |= {f"head.{name}": tensors[name] for name in problem.head}
+    if features:
+        model.load(server.parameters, server.buffers)
+        found |= _look_at_all(problem, model, "server")
+        tensors = model.layout.unpack(server.parameters, server.buffers)
+        found |= {f"head.{name}": tensors[name] for name in problem.head}
     accuracies = []
     for number, update in enumerate(updates):
         model.load(update.parameters, update.buffers)
         with problem.numerics.active():
             counts = evaluate(model, problem.natural.test, problem.classes, problem.numerics)
         accuracies.append(Evaluation(*(count.cpu() for count in counts)).accuracy)
-        if number < CLIENTS:
+        if features and number < CLIENTS:
             found |= _look_at_all(problem, model, f"client{update.client}")
     found["client_accuracy"] = torch.tensor(accuracies)
     model.load(server.parameters, server.buffers)

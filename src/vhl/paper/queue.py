@@ -41,9 +41,7 @@ def select(patterns: Iterable[str]) -> list[Row]:
             if name == pattern or name.startswith(f"{pattern}/") or fnmatchcase(name, pattern)
         ]
         if not found:
-            raise VHLError(
-                f"The paper has no row {pattern!r}{suggest(pattern, rows())}; `vhl paper list` has all."
-            )
+            raise VHLError(f"The paper has no row {pattern!r}{suggest(pattern, rows(), 'vhl paper list')}")
         chosen |= {name: rows()[name] for name in found}
     return list(chosen.values())
 

@@ -64,6 +64,8 @@ class Row:
     label: str
     seeds: int
     results: tuple[Result, ...]
+    runs: tuple[RunFolder, ...] = ()
+    """In the order of their results."""
 
     def over_seeds(self, measure: str) -> Mean | None:
         """Mean ± std of a measure over the seeds that have it."""
@@ -140,7 +142,7 @@ def compare(runs: Sequence[RunFolder], target: float | None = None) -> Compariso
         target = own_target(reached)
     labels = label([members[0].experiment() for members in groups.values()])
     rows = [
-        Row(name, len(members), tuple(result(records[run.path], target) for run in members))
+        Row(name, len(members), tuple(result(records[run.path], target) for run in members), tuple(members))
         for name, members in zip(labels, groups.values(), strict=True)
     ]
     return Comparison(target, tuple(rows))

@@ -5,6 +5,8 @@ data.json           classes, image shape, normalisation, partition counts, heter
 environment.json    versions and hardware
 metrics.jsonl       one record a round
 features/           features and client models at the rounds of ``features_at``
+last.safetensors    confusion, and how clients' models do, after the last round
+virtual.png         some of the virtual images, a row a class
 models/             models of chosen rounds, and the best by validation
 state/              what the next round starts from; ``manifest.json`` says which files count
 """
@@ -12,6 +14,7 @@ state/              what the next round starts from; ``manifest.json`` says whic
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 from collections.abc import Iterable
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from PIL.Image import Image
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -158,8 +162,17 @@ class RunFolder:
         kept = [record for record in self.records() if record.round <= round_]
         write_bytes(self.path / "metrics.jsonl", "".join(map(_line, kept)).encode())
 
+    def save_last(self, tensors: dict[str, Tensor]) -> None:
+        """Of a run that gets more rounds later the new last round counts."""
+        write_tensors(self.path / "last.safetensors", tensors)
+
     def save_features(self, round_: int, tensors: dict[str, Tensor]) -> None:
         write_tensors(self.path / "features" / f"round-{round_:06d}.safetensors", tensors)
+
+    def save_picture(self, picture: Image) -> None:
+        content = io.BytesIO()
+        picture.save(content, "PNG")
+        write_bytes(self.path / "virtual.png", content.getvalue())
 
     def save_model(self, name: str, tensors: dict[str, Tensor]) -> None:
         write_tensors(self.path / "models" / f"{name}.safetensors", tensors)

@@ -13,12 +13,14 @@ from vhl.algorithms.base import Server
 from vhl.engine.problem import Problem
 from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation, State
+from vhl.engine.snapshot import ACCURACIES
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.environment import environment
 from vhl.runs.folder import RunFolder
 from vhl.virtual.base import Progress
+from vhl.virtual.sets import picture
 
 
 def default_name(experiment: Experiment) -> str:
@@ -77,9 +79,13 @@ class Session:
         if manifest is not None:
             state = to_device(self.folder.load_state(manifest), problem)
             self.best, self._saved_round = manifest["best"], manifest["round"]
-        simulation = Simulation(self.experiment, problem=problem, state=state, on_note=self._on_note)
+        simulation = Simulation(
+            self.experiment, problem=problem, state=state, on_note=self._on_note, look_at_end=True
+        )
         # Only now, when nothing is left to refuse: what a mistake leaves behind would be in the way.
         if not self.folder.exists:
+            if problem.virtual is not None:
+                self.folder.save_picture(picture(problem.virtual.images))
             self.folder.begin(self.experiment, _describe_data(problem), environment())
         else:
             self.folder.extend(self.experiment)
@@ -123,8 +129,10 @@ class Session:
 
     def _keep(self, record: Record, simulation: Simulation) -> None:
         """Save the model and the features of rounds that were asked for, and the best model so far."""
-        if simulation.snapshot is not None:
+        if simulation.snapshot is not None and record.round in self.experiment.features_at:
             self.folder.save_features(record.round, simulation.snapshot)
+        if simulation.snapshot is not None and record.round == self.experiment.rounds:
+            self.folder.save_last({name: simulation.snapshot[name] for name in ACCURACIES})
         if record.round in self.experiment.keep_at:
             self.folder.save_model(f"round-{record.round:06d}", simulation.named_tensors())
         accuracy = record.validation_accuracy

@@ -129,12 +129,15 @@ def separability(images: ImageSet, seed: int = 0) -> float:
     return float((np.argmax(gram[fitted:] @ weights, 1) == targets[fitted:]).mean())
 
 
-def picture(images: ImageSet, per_class: int = 10) -> Image.Image:
-    """A grid of samples, one row a class, small images enlarged; a class with fewer images leaves blanks."""
+def picture(images: ImageSet, per_class: int = 10, most: int = 20) -> Image.Image:
+    """A grid of samples, one row for each of the first classes; a class with fewer images leaves blanks.
+
+    Small images are enlarged.
+    """
     height, width, _ = images.shape
     zoom, gap = math.ceil(64 / max(height, width)), 2
     down, across = height * zoom + gap, width * zoom + gap
-    classes = np.unique(images.labels)
+    classes = np.unique(images.labels)[:most]
     grid = np.full((len(classes) * down - gap, per_class * across - gap, 3), 255, np.uint8)
     for row, label in enumerate(classes):
         for column, index in enumerate(np.flatnonzero(images.labels == label)[:per_class]):

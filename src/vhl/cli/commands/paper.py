@@ -69,7 +69,8 @@ def _run(arguments: argparse.Namespace) -> None:
             errors.print(f"[yellow]note:[/] {row.name} is left out: it needs {row.needs}.", soft_wrap=True)
     waiting = queue(request, Evidence.read(arguments.results))
     if not waiting:
-        console.print(f"Everything asked for is in {arguments.results}.", markup=False, soft_wrap=True)
+        done = f"Nothing is left to run; the records are in {arguments.results}."
+        console.print(done, markup=False, soft_wrap=True)
         return
 
     def keep(run: RunFolder) -> None:

@@ -1,0 +1,42 @@
+"""An experiment as the command that runs it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from vhl.component import Component
+from vhl.experiment import PARTS, Experiment
+from vhl.runs.dotted import dotted
+
+
+def command_of(experiment: Experiment) -> str:
+    """`vhl run` with the name of every part, and each setting that is not the default there.
+
+    >>> command_of(Experiment(algorithm={"name": "fedprox", "mu": 0.5}, rounds=20)).removeprefix("vhl run ")
+    'data=digits partition=lda virtual=noise model=cnn objective=vhl algorithm=fedprox rounds=20 algorithm.mu=0.5'
+    """
+    words = {"profile": experiment.profile} if experiment.profile != "paper" else {}
+    words |= {part: _named(getattr(experiment, part)) for part in PARTS}
+    usual = dotted(Experiment.make(words))
+    named = {"name", "profile", *(f"{part}.name" for part in PARTS)}
+    for key, value in dotted(experiment).items():
+        if key not in named and value != usual.get(key):
+            words[key] = _written(value)
+    return shlex.join(["vhl", "run", *(f"{key}={value}" for key, value in words.items())])
+
+
+def _named(component: Component) -> str:
+    """Its name, with the option after a colon that it must have."""
+    primary = type(component).primary
+    if primary is None or not type(component).model_fields[primary].is_required():
+        return component.name
+    value = getattr(component, primary)
+    return f"{component.name}:{value.name if isinstance(value, Component) else value}"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "unset" if value is None else json.dumps(value)  # of numbers and lists the same as TOML

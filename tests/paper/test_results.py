@@ -1,0 +1,32 @@
+"""What this repository has measured: the records can be read, and the document is made from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vhl.experiment import Experiment
+from vhl.paper.document import renewed
+from vhl.paper.evidence import Evidence
+from vhl.paper.rows import rows
+from vhl.runs.digest import Digest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = sorted((ROOT / "results").glob("**/*.json"))
+
+
+@pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
+def test_every_record_can_be_read(file: Path) -> None:
+    digest = Digest.read(file)
+    assert digest.records and Experiment.make(digest.experiment.table()) == digest.experiment
+    assert all(record.accuracy is None or 0 <= record.accuracy <= 1 for record in digest.records)
+    evidence = Evidence([digest])
+    assert any(evidence.choices(row) for row in rows().values())  # or no table would show it
+
+
+def test_the_document_has_the_numbers_of_the_records() -> None:
+    """`vhl paper table --into docs/results.md` renews it."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert renewed(text, Evidence.read(ROOT / "results")) == text
+    assert "<!-- vhl paper claims -->" in text

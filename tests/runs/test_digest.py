@@ -103,7 +103,7 @@ def test_what_is_written_is_read(made: Path) -> None:
     assert made.with_name("again.json").read_bytes() == made.read_bytes()
 
 
-@pytest.mark.parametrize("drifts", [[float("inf"), 1.0], [float("inf")] * 2])
+@pytest.mark.parametrize("drifts", [[float("inf"), 1.0], [float("inf")] * 2, [1e30]])
 def test_a_run_that_diverged_can_be_kept(tmp_path: Path, drifts: list[float]) -> None:
     records = tuple(a_record(n, accuracy=0.1, drift=drift) for n, drift in enumerate(drifts, 1))
     Digest(Experiment.make({}), records, {}, 0.5).write(tmp_path / "x.json")

@@ -42,6 +42,7 @@ def _add_running(commands: Commands) -> None:  # type: ignore[valid-type]
         "--resume", action="store_true", help="continue a run that was cut off, or give it more rounds"
     )
     _add_run_options(run)
+    _add_live(run)
 
     sweep = _command(commands, "sweep", "run every combination of several values; start again to continue")
     sweep.add_argument(
@@ -54,6 +55,7 @@ def _add_running(commands: Commands) -> None:  # type: ignore[valid-type]
         "--name", default="sweep", help="folder of the sweep under --runs-dir (default: sweep)"
     )
     _add_run_options(sweep)
+    _add_live(sweep)
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +82,28 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
     compare.add_argument(
         "--target", type=float, help="accuracy in percent (default: what the first run reached)"
     )
+
+    report = _command(commands, "report", "make a page of runs: figures, tables, verdict")
+    report.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="run folders, or folders of them; the first is the baseline",
+    )
+    report.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="default: report.html")
+    report.add_argument("--figures", type=Path, metavar="DIR", help="write every figure as PNG and SVG too")
+    report.add_argument(
+        "--target", type=float, help="accuracy in percent (default: what the first run reached)"
+    )
+    report.add_argument(
+        "--show-natural", action="store_true", help="show natural training images too, which may be private"
+    )
+    _add_data_dir(report)
+
+    watch = _command(commands, "watch", "show the page of runs in a browser while they train")
+    watch.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+    _add_server(watch)
 
     predict = _command(commands, "predict", "name the classes of images with a run's model")
     predict.add_argument(
@@ -180,7 +204,9 @@ def _add_paper(commands: Commands) -> None:  # type: ignore[valid-type]
     )
 
     figure = _command(actions, "figure", "the paper's figures from our numbers")
-    figure.add_argument("name", metavar="FIGURE", help="convergence-cifar10, main, drift, ablation, features-clients, ...")
+    figure.add_argument(
+        "name", metavar="FIGURE", help="convergence-cifar10, main, drift, ablation, features-clients, ..."
+    )
     figure.add_argument("-o", "--output", type=Path, help="PNG, SVG or PDF file (default: FIGURE.png)")
     figure.add_argument(
         "--runs",
@@ -205,6 +231,18 @@ def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentPa
 def _add_data_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", type=Path, help="where datasets lie (default: $VHL_DATA, else the user's cache)"
+    )
+
+
+def _add_live(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--live", action="store_true", help="show the report in a browser while it trains")
+    _add_server(parser)
+
+
+def _add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=int, default=0, help="of the page (default: any that is free)")
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="who may open it (default: this machine alone)"
     )
 
 

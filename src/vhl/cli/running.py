@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 
@@ -16,9 +18,12 @@ from vhl.engine.threads import choose_threads
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.report.content import content
+from vhl.report.serve import serving
+from vhl.report.write import write_report
 from vhl.runs.compare import compare
 from vhl.runs.folder import RunFolder
-from vhl.runs.session import Session
+from vhl.runs.session import Session, default_name
 from vhl.runs.together import together
 
 _ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory
@@ -66,6 +71,30 @@ def run_all(
         raise KeyboardInterrupt(_how_to_continue(sessions, resume)) from None
     order = [session.folder for session in sessions]
     return sorted(folders, key=order.index), failed
+
+
+@contextmanager
+def live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Namespace) -> Iterator[None]:
+    """With ``--live`` the runs' page is served while they train."""
+    if not arguments.live:
+        yield
+        return
+    folders = [RunFolder(runs / (e.name or default_name(e))) for e in experiments]
+
+    def begun() -> dict[str, Any]:
+        return content([folder for folder in folders if folder.exists])
+
+    with serving(begun, arguments.host, arguments.port) as server:
+        console.print(f"Open {server.url} in a browser to watch.", markup=False, soft_wrap=True)
+        yield
+
+
+def report(folders: Sequence[RunFolder], several: Path) -> None:
+    """Write the page of what was run, and say where: in the run's own folder, or of ``several`` there."""
+    if folders:
+        file = folders[0].path / "report.html" if len(folders) == 1 else several
+        write_report(folders, file)
+        console.print(f"report: {file}", markup=False, soft_wrap=True)
 
 
 def _session(

@@ -14,10 +14,10 @@ from vhl.runs.dotted import dotted
 def command_of(experiment: Experiment) -> str:
     """`vhl run` with the name of every part, and each setting that is not the default there.
 
-    >>> command_of(Experiment(algorithm={"name": "fedprox", "mu": 0.5}, rounds=20)).removeprefix("vhl run ")
-    'data=digits partition=lda virtual=noise model=cnn objective=vhl algorithm=fedprox rounds=20 algorithm.mu=0.5'
+    >>> command_of(Experiment(model={"name": "cnn", "width": 8})).removeprefix("vhl run ")
+    'data=digits partition=lda virtual=noise model=cnn objective=vhl algorithm=fedavg model.width=8'
     """
-    words = {"profile": experiment.profile} if experiment.profile != "paper" else {}
+    words: dict[str, str] = {"profile": experiment.profile} if experiment.profile != "paper" else {}
     words |= {part: _named(getattr(experiment, part)) for part in PARTS}
     usual = dotted(Experiment.make(words))
     named = {"name", "profile", *(f"{part}.name" for part in PARTS)}

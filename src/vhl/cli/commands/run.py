@@ -6,23 +6,29 @@ import argparse
 
 from vhl.cli import settings
 from vhl.cli.display import comparison_table, console
-from vhl.cli.running import run_all
+from vhl.cli.running import live, report, run_all
 from vhl.experiment import Experiment
 from vhl.runs.compare import compare
+from vhl.runs.session import default_name
 
 
 def main(arguments: argparse.Namespace) -> None:
     experiment = settings.read(arguments.settings)
     folder = settings.run_folder(arguments.settings) if arguments.resume else None
-    folders, failed = run_all(
-        with_seeds(experiment, arguments.seeds),
-        folder.parent if folder else arguments.runs_dir,
-        resume=arguments.resume,
-        data_dir=arguments.data_dir,
-        at_once=arguments.at_once,
-    )
+    runs = folder.parent if folder else arguments.runs_dir
+    experiments = with_seeds(experiment, arguments.seeds)
+    with live(experiments, runs, arguments):
+        folders, failed = run_all(
+            experiments,
+            runs,
+            resume=arguments.resume,
+            data_dir=arguments.data_dir,
+            at_once=arguments.at_once,
+        )
     if len(folders) > 1:
         console.print(comparison_table(compare(folders)))
+    name = experiment.name or default_name(experiment).rpartition("-seed")[0]
+    report(folders, runs / f"{name}.html")
     for error in failed.values():
         raise error
 

@@ -7,7 +7,7 @@ import argparse
 from vhl.cli import settings
 from vhl.cli.commands.run import with_seeds
 from vhl.cli.display import comparison_table, console, errors
-from vhl.cli.running import run_all
+from vhl.cli.running import live, report, run_all
 from vhl.cli.values import split_values
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -23,16 +23,19 @@ def main(arguments: argparse.Namespace) -> None:
         base = Experiment.read(*files, *[settings.nest(key, value) for key, value in point.items()])
         varied = {key: value for key, value in point.items() if len(choices[key]) > 1}
         experiments += with_seeds(base.with_(name=name_of(varied) or "only"), arguments.seeds)
-    folders, failed = run_all(
-        experiments,
-        arguments.runs_dir / arguments.name,
-        resume=True,
-        data_dir=arguments.data_dir,
-        at_once=arguments.at_once,
-    )
+    runs = arguments.runs_dir / arguments.name
+    with live(experiments, runs, arguments):
+        folders, failed = run_all(
+            experiments,
+            runs,
+            resume=True,
+            data_dir=arguments.data_dir,
+            at_once=arguments.at_once,
+        )
     for name, error in failed.items():  # a learning rate too high must not cost the other runs
         errors.print(f"{name}: {error}", markup=False, soft_wrap=True)
     if folders:
         console.print(comparison_table(compare(folders)))
+    report(folders, runs / "report.html")
     if failed:
         raise VHLError(f"{len(failed)} of {len(experiments)} runs failed: {', '.join(failed)}.")

@@ -21,6 +21,7 @@ from vhl.paper.evidence import Choice, Evidence, identity
 from vhl.paper.figures.choosing import choose, described
 from vhl.paper.figures.style import PALETTE, TEXT, add_legend, blank, say
 from vhl.paper.rows import Row, rows
+from vhl.report.embedding import embed
 from vhl.runs.folder import RunFolder
 
 Whose = Literal["clients", "server"]
@@ -33,7 +34,6 @@ POINTS = 1_200
 """Samples in a panel; more hide each other, and t-SNE takes a minute for 2,000."""
 _COLOURS = (*PALETTE, "#999999", "#882255")  # ten classes, and Okabe and Ito have eight colours
 _MARKERS = ("o", "^", "s")
-_PERPLEXITY = 30.0
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _fill(axes: Axes, whose: Whose, round_: int, tensors: Mapping[str, Tensor]) 
     if len(values) < 2:
         say(axes, "diverged")
         return
-    points, start = _embedded(values), 0
+    points, start = embed(values), 0
     for group in groups:
         x, y = points[start : start + len(group.labels)].T
         start += len(group.labels)
@@ -166,15 +166,6 @@ def _groups(tensors: Mapping[str, Tensor], models: Sequence[str]) -> list[Group]
             kept = np.random.default_rng(0).permutation(finite)[:share]
             groups.append(Group(values[kept], labels[kept], marker, kind == "virtual"))
     return groups
-
-
-def _embedded(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """t-SNE (van der Maaten and Hinton, 2008) into the plane."""
-    from sklearn.manifold import TSNE  # a second, which no other figure needs
-
-    perplexity = min(_PERPLEXITY, (len(values) - 1) / 3)
-    points: NDArray[np.float32] = TSNE(perplexity=perplexity, random_state=0).fit_transform(values)
-    return points
 
 
 def _legend(whose: Whose, classes: Sequence[str]) -> list[Line2D]:

@@ -1,0 +1,47 @@
+"""Writing a report's files."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vhl.data.sources.base import data_directory
+from vhl.files import write_bytes
+from vhl.report.content import content
+from vhl.report.page import page
+from vhl.runs.folder import RunFolder
+from vhl.virtual.sets import picture
+
+
+def write_report(
+    runs: Sequence[RunFolder],
+    file: Path,
+    *,
+    target: float | None = None,
+    title: str = "",
+    natural_from: Path | None = None,
+) -> dict[str, Any]:
+    """Write the page and return what is on it.
+
+    ``natural_from`` is the data directory to take natural images from; unset, none are shown.
+    """
+    found = content(runs, target, title)
+    if natural_from is not None:
+        _add_natural(found, runs, natural_from)
+    write_bytes(file, page(found).encode())
+    return found
+
+
+def _add_natural(found: dict[str, Any], runs: Sequence[RunFolder], directory: Path) -> None:
+    by_name = {run.path.name: run for run in runs}
+    for shown in found["runs"]:
+        problem = found["problems"][shown["problem"]] if found["whole"] else None
+        if problem is not None and "natural" not in problem:
+            experiment = by_name[shown["name"]].experiment()
+            dataset = experiment.data.load(data_directory(directory), experiment.seeds.data)
+            drawn = io.BytesIO()
+            picture(dataset.train).save(drawn, "PNG")
+            problem["natural"] = "data:image/png;base64," + base64.b64encode(drawn.getvalue()).decode()

@@ -9,7 +9,7 @@ import pytest
 
 from vhl.paper import claims as module
 from vhl.paper.claims import Claim, checklist, claims
-from vhl.paper.contrast import BEST, DRIFT, ROUNDS, START, Contrast
+from vhl.paper.contrast import BEST, DRIFT, ROUNDS, START, USUAL, Contrast
 from vhl.paper.evidence import Evidence
 from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
@@ -17,7 +17,7 @@ from vhl.runs.digest import Digest
 MAIN = "cifar10/a0.1-e1-k10"
 PLAIN, VHL = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl"
 Make = Callable[..., Digest]
-Asked = tuple[str, str, Any, str | None]
+Asked = tuple[str, str, Any, Any]
 
 
 def verdict(expected: Any, *found: tuple[float, float | None] | None) -> str:
@@ -37,7 +37,7 @@ def asked() -> list[Asked]:
     found: list[Asked] = []
 
     def note(
-        evidence: Any, label: str, more: str, less: str, measure: Any = BEST, virtual: str | None = None
+        evidence: Any, label: str, more: str, less: str, measure: Any = BEST, virtual: Any = USUAL, **_: Any
     ) -> None:
         found.append((more, less, measure, virtual))
 
@@ -45,6 +45,11 @@ def asked() -> list[Asked]:
         patch.setattr(module, "contrast", note)
         for claim in claims():
             claim.contrasts(Evidence([]))
+    return found
+
+
+def line(text: str, beginning: str) -> str:
+    (found,) = [one for one in text.splitlines() if one.startswith(f"| {beginning}")]
     return found
 
 
@@ -95,7 +100,7 @@ def test_every_claim_is_about_rows_of_the_paper(asked: list[Asked]) -> None:
     for more, less, measure, virtual in asked:
         assert more in rows() and less in rows() and more != less
         assert rows()[more].needs is None and rows()[less].needs is None
-        assert virtual is None or rows()[more].uses_generator
+        assert virtual == USUAL or rows()[more].uses_generator
         shared = ("data", "partition", "clients_per_round", "algorithm", "rounds")
         one, other = rows()[more].settings, rows()[less].settings
         assert all(one[key] == other[key] for key in shared)
@@ -200,3 +205,30 @@ def test_the_list_is_a_table(digest: Make) -> None:
     lines = text.splitlines()
     assert lines[1] == "| :-- | :-- | :-- |" and text.endswith("|\n")
     assert {line.count("|") for line in lines} == {4} and len(lines) == 2 + len(list(claims()))
+
+
+def test_one_client_does_not_drift(digest: Any) -> None:
+    central = [digest("centralized/cifar10/plain", [0.1], seed, drift=0.0) for seed in (0, 1)]
+    checklist(Evidence([*central, digest(PLAIN, [0.1]), digest(VHL, [0.1])]))  # math domain error
+
+
+def test_rounds_to_what_fedavg_reached_where_it_was_not_run(digest: Any) -> None:
+    names = (f"{MAIN}/fedprox", f"{MAIN}/fedprox-vhl")
+    digests = [digest(name, [0.1, 0.2 + seed / 10], seed) for name in names for seed in (0, 1)]
+    assert "| not tested |" in line(checklist(Evidence(digests)), "With VHL FedProx")
+
+
+def test_neither_got_there(digest: Any) -> None:
+    digests = [digest(f"{MAIN}/{n}", [0.1, 0.2], s) for n in ("fedprox", "fedprox-vhl") for s in (0, 1)]
+    digests += [digest(PLAIN, [0.9, 0.9], s) for s in (0, 1)]
+    assert "| undecided |" in line(checklist(Evidence(digests)), "With VHL FedProx")
+
+
+def test_gains_in_different_settings_are_not_subtracted(digest: Any) -> None:
+    digests = []
+    for seed in (0, 1):
+        skewed = {"profile": "release", "virtual": "noise"}
+        digests += [digest("cifar10/a0.05-e1-k10/fedavg", [0.3], seed, **skewed)]
+        digests += [digest("cifar10/a0.05-e1-k10/fedavg-vhl", [0.6], seed, **skewed)]
+        digests += [digest(PLAIN, [0.3], seed), digest(VHL, [0.4], seed)]
+    assert "| not tested |" in line(checklist(Evidence(digests)), "It gains more")

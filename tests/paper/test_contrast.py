@@ -12,6 +12,7 @@ from vhl.paper.evidence import Evidence
 from vhl.runs.digest import Digest
 
 PLAIN, VHL = "cifar10/a0.1-e1-k10/fedavg", "cifar10/a0.1-e1-k10/fedavg-vhl"
+FEDPROX = "cifar10/a0.1-e1-k10/fedprox"
 PROX, NAIVE = "cifar10/a0.1-e1-k10/fedprox", "further/naive/fedavg"
 Make = Callable[..., Digest]
 
@@ -174,3 +175,12 @@ def test_a_difference_of_differences() -> None:
     assert (both.label, both.seeds, both.rounds, both.setting) == ("a − b", 2, 20, "paper, noise")
     unsure = Contrast("c", BEST, 0.04, None, 1, 30, "paper, noise")
     assert one.minus(unsure, "x").error is None and unsure.minus(one, "x").error is None
+
+
+def test_one_experiment_counts_once_for_the_borrowed_deviation(digest: Make) -> None:
+    """VHL's runs are those of six rows, SVHN's of one."""
+    vhl = [digest(VHL, [0.5 + change], seed) for seed, change in ((1, 0.01), (2, -0.01))]
+    svhn = [digest("svhn/a0.1-e1-k10/fedavg", [0.5 + c], seed) for seed, c in ((0, 0.03), (1, -0.03))]
+    pair = [digest(FEDPROX, [0.1]), digest(PLAIN, [0.3])]
+    one = contrast(Evidence([*vhl, *svhn, *pair]), "", FEDPROX, PLAIN)
+    assert one is not None and one.error == pytest.approx(math.sqrt(2 * (0.0002 + 0.0018) / 2))

@@ -84,3 +84,20 @@ def test_a_file_that_cannot_be_read(evidence: Evidence, tmp_path: Path, complain
     for path in (tmp_path / "absent.md", tmp_path):
         with complains(path, "cannot be read"):
             refresh(path, evidence)
+
+
+def test_a_document_that_is_no_text(tmp_path: Path, complains: Any) -> None:
+    (tmp_path / "x.md").write_bytes(b"\xff\xfe")
+    with complains("x.md"):
+        refresh(tmp_path / "x.md", Evidence([]))
+
+
+def test_a_part_without_an_end_does_not_swallow_the_next(complains: Any) -> None:
+    text = "<!-- vhl paper table svhn -->\n\nmine\n<!-- vhl paper claims -->\n<!-- end -->\n"
+    with complains("end"):
+        renewed(text, Evidence([]))
+
+
+def test_a_table_with_a_dash_is_refused_too(complains: Any) -> None:
+    with complains("cifar-10"):
+        renewed("<!-- vhl paper table cifar-10 -->\n<!-- end -->\n", Evidence([]))

@@ -196,3 +196,20 @@ def test_a_file_that_is_no_digest_is_named(tmp_path: Path, complains: Any) -> No
     (tmp_path / "x.json").write_text("{}", encoding="utf-8")
     with complains(tmp_path / "x.json"):
         Evidence.read(tmp_path)
+
+
+@pytest.mark.parametrize("columns", [[], {}, 3])
+def test_columns_that_are_none(digest: Any, tmp_path: Path, complains: Any, columns: Any) -> None:
+    digest(PLAIN, [0.1, 0.2]).write(tmp_path / "x.json")
+    content = json.loads((tmp_path / "x.json").read_text())
+    (tmp_path / "x.json").write_text(json.dumps({**content, "columns": columns}))
+    with complains("x.json"):
+        Digest.read(tmp_path / "x.json")
+
+
+def test_a_value_that_is_no_number_is_one_sentence(digest: Any, tmp_path: Path, complains: Any) -> None:
+    digest(PLAIN, [0.1, 0.2]).write(tmp_path / "x.json")
+    text = (tmp_path / "x.json").read_text().replace("[0.1, 0.2]", '["a", 0.2]')
+    (tmp_path / "x.json").write_text(text)
+    with complains("x.json"):
+        Digest.read(tmp_path / "x.json")

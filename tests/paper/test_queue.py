@@ -212,3 +212,9 @@ def test_a_run_has_one_name_whichever_row_asks_for_it() -> None:
 def test_another_experiment_has_another_name(settings: dict[str, Any]) -> None:
     experiment = rows()[VHL].experiment()
     assert run_name(experiment.with_(**settings)) != run_name(experiment)
+
+
+def test_pairs_are_completed() -> None:
+    asked = Request(select(["cifar10/a0.1-e1-k10", "further/resnet34*"]))
+    found = [f"{e.model.name} {e.objective.name}" for e in queue(asked, Evidence([]))]
+    assert found.index("resnet34 plain") > found.index("resnet18 vhl") > found.index("resnet18 plain")

@@ -219,3 +219,9 @@ def parsed(command: str) -> Request:
     asked = build_parser().parse_args(words)
     assert (asked.command, asked.action) == ("paper", "run")
     return Request(select(asked.rows), asked.profile, asked.virtual, asked.rounds, asked.seeds)
+
+
+def test_feddfs_rows_do_not_show_fedavgs_runs(digest: Make) -> None:
+    feddf = table("feddf", Evidence([digest("feddf/a0.1/fedavg", [0.1, 0.5])]))
+    states = [cells[4] for cells in feddf.cells[:4]]
+    assert states == ["2 of 100", "needs FedDF", "needs FedDF", "not run"]

@@ -71,6 +71,13 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="runs that go side by side in this process (default: 4 on a GPU, else 1)",
     )
+    parser.add_argument(
+        "--track",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="tensorboard,mlflow,wandb",
+        help="copy every round to these tools as well, each an extra: pip install 'vhl[tensorboard]'",
+    )
     _add_data_dir(parser)
 
 
@@ -180,7 +187,7 @@ def _add_paper(commands: Commands) -> None:  # type: ignore[valid-type]
     run = _command(actions, "run", "run rows that are not measured yet; start again to continue")
     run.add_argument("rows", nargs="+", metavar="ROW", help=rows)
     run.add_argument("--rounds", type=_count, help="rounds (default: the paper's)")
-    run.add_argument("--budget", type=float, metavar="MINUTES", help="stop then, with everything saved")
+    run.add_argument("--budget", type=_minutes, metavar="MINUTES", help="stop then, with everything saved")
     run.add_argument(
         "--profile",
         choices=("paper", "release"),
@@ -250,6 +257,16 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
     return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0 <= minutes < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes")
+    return minutes
 
 
 def _seeds(text: str) -> list[int]:

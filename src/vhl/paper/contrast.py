@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vhl.paper.evidence import Choice, Evidence, at, generator, lengths
@@ -16,6 +16,10 @@ from vhl.paper.lines import reached_by_all
 from vhl.paper.rows import Row, rows
 from vhl.runs.compare import result
 from vhl.runs.digest import Digest
+
+USUAL = ("stylegan", "noise")
+"""Virtual data that the paper's main claims may be tested with."""
+_OUT_OF_REACH = 2.0
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Measure:
     of: Callable[[Digest, float], float]
     """Of a run and its target."""
     relative: bool = False
+    needs_target: bool = False
 
     def __call__(self, run: Digest, target: float) -> float:
         value = self.of(run, target)
@@ -44,7 +49,7 @@ def _start(run: Digest, target: float) -> float:
 
 BEST = Measure("best accuracy", lambda run, target: result(run.records, target).best)
 START = Measure("mean accuracy of the first tenth of rounds", _start)
-ROUNDS = Measure("rounds to FedAvg's best", _rounds, relative=True)
+ROUNDS = Measure("rounds to FedAvg's best", _rounds, relative=True, needs_target=True)
 DRIFT = Measure("client drift", lambda run, target: result(run.records, target).drift, relative=True)
 
 
@@ -89,20 +94,27 @@ def contrast(
     more: str,
     less: str,
     measure: Measure = BEST,
-    virtual: str | None = None,
+    virtual: Sequence[str] = USUAL,
+    like: Contrast | None = None,
 ) -> Contrast | None:
-    """Row ``more`` minus row ``less`` with the same profile, where most seeds have both; then most rounds."""
+    """Row ``more`` minus row ``less`` with the same profile, where most seeds have both; then most rounds.
+
+    ``virtual`` names the virtual data that may be used where a row leaves them open. ``like`` is a contrast
+    whose setting and rounds this one must have.
+    """
     one, other = rows()[more], rows()[less]
     found = [
         (len(seeds), rounds, choice)
-        for choice, rounds, seeds in _common(evidence, one, other)
-        if virtual is None or generator(choice.experiment(one)) == virtual
+        for choice, rounds, seeds in _common(evidence, one, other, () if like is None else (like.rounds,))
+        if not one.uses_generator or generator(choice.experiment(one)) in virtual
+        if like is None or (_setting(one, choice), rounds) == (like.setting, like.rounds)
+        if not measure.needs_target or _target(evidence, one, choice, rounds) is not None
     ]
     if not found:
         return None
     seeds, rounds, choice = max(found, key=lambda entry: entry[:2])
     first, second = (at(evidence.runs(row, choice), rounds) for row in (one, other))
-    target = _target(evidence, one, choice, rounds)
+    target = _target(evidence, one, choice, rounds) or _OUT_OF_REACH
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
     values = [measure(a, target) - measure(b, target) for a, b in pairs]
     if len(values) > 1:
@@ -110,32 +122,42 @@ def contrast(
     else:
         spread = _pooled_deviation(evidence, measure)
         error = None if spread is None else spread * 2**0.5
-    setting = f"{choice.profile}, {generator(choice.experiment(one))}".removesuffix(", –")
-    return Contrast(label, measure, statistics.mean(values), error, seeds, rounds, setting)
+    return Contrast(label, measure, statistics.mean(values), error, seeds, rounds, _setting(one, choice))
 
 
-def _common(evidence: Evidence, one: Row, other: Row) -> Iterator[tuple[Choice, int, set[int]]]:
+def _setting(row: Row, choice: Choice) -> str:
+    """Profile and virtual data, in words."""
+    return f"{choice.profile}, {generator(choice.experiment(row))}".removesuffix(", –")
+
+
+def _common(
+    evidence: Evidence, one: Row, other: Row, also: Sequence[int]
+) -> Iterator[tuple[Choice, int, set[int]]]:
     """For each choice with runs of both rows: numbers of rounds, and the seeds that both had so far."""
     for choice, runs in evidence.choices(one).items():
         partners = evidence.runs(other, choice)
-        for rounds in {*lengths(runs), *lengths(partners)}:
+        for rounds in {*lengths(runs), *lengths(partners), *also}:
             seeds = at(runs, rounds).keys() & at(partners, rounds).keys()
             if seeds:
                 yield choice, rounds, seeds
 
 
-def _target(evidence: Evidence, row: Row, choice: Choice, rounds: int) -> float:
-    """What FedAvg without virtual data reached in as many rounds; out of reach where it was not run."""
-    return reached_by_all(at(evidence.runs(rows()[row.baseline], choice), rounds).values()) or 2.0
+def _target(evidence: Evidence, row: Row, choice: Choice, rounds: int) -> float | None:
+    """What every seed of FedAvg without virtual data reached in as many rounds, if it was run."""
+    return reached_by_all(at(evidence.runs(rows()[row.baseline], choice), rounds).values())
 
 
 def _pooled_deviation(evidence: Evidence, measure: Measure) -> float | None:
-    variances = []
+    """Over all experiments that were repeated; not over one that has no clients to drift apart."""
+    variances: dict[int, float] = {}
     for row in rows().values():
+        if row.table == "centralized":
+            continue
         for choice, runs in evidence.choices(row).items():
             repeated = next((at(runs, n) for n in lengths(runs) if len(at(runs, n)) > 1), None)
-            if repeated:
+            if repeated and id(runs) not in variances:  # an experiment may be several rows
                 rounds = len(next(iter(repeated.values())).records)
-                target = _target(evidence, row, choice, rounds)
-                variances.append(statistics.variance(measure(run, target) for run in repeated.values()))
-    return statistics.mean(variances) ** 0.5 if variances else None
+                target = _target(evidence, row, choice, rounds) or _OUT_OF_REACH
+                values = [measure(run, target) for run in repeated.values()]
+                variances[id(runs)] = statistics.variance(values)
+    return statistics.mean(variances.values()) ** 0.5 if variances else None

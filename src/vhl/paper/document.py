@@ -13,8 +13,12 @@ from vhl.paper.rows import TABLES
 from vhl.paper.table import table
 
 _PART = re.compile(
-    r"(<!-- vhl paper (?P<what>table (?P<table>\w+)|claims) -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- vhl paper (?P<what>table (?P<table>\S+)|claims) -->\n)(?:(?!<!-- vhl paper).)*?(<!-- end -->)",
+    re.DOTALL,
 )
+
+
+_BEGINNING = re.compile(r"^<!-- vhl paper .* -->$", re.MULTILINE)
 
 
 def renewed(text: str, evidence: Evidence) -> str:
@@ -27,12 +31,15 @@ def renewed(text: str, evidence: Evidence) -> str:
             raise VHLError(f"The document asks for a table {part['table']!r}; there are {', '.join(TABLES)}.")
         return f"{part[1]}{table(part['table'], evidence).markdown()}{part[4]}"
 
-    return _PART.sub(make, text)
+    made = _PART.sub(make, text)
+    if len(_BEGINNING.findall(text)) != len(_PART.findall(text)):
+        raise VHLError("A part of the document that begins with <!-- vhl paper ... --> has no <!-- end -->.")
+    return made
 
 
 def refresh(file: Path, evidence: Evidence) -> None:
     try:
         text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise VHLError(f"{file} cannot be read ({error.strerror}).") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise VHLError(f"{file} cannot be read ({error}).") from None
     write_bytes(file, renewed(text, evidence).encode())

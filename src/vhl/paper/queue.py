@@ -15,7 +15,7 @@ from vhl.paper.rows import GENERATOR, Row, rows
 from vhl.registry import suggest
 
 _IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
-_MODELS = {"resnet8": 0.05, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
+_MODELS = {"resnet8": 0.022, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
 """Multiply-adds of one image, relative to ResNet-18."""
 
 
@@ -47,27 +47,40 @@ def select(patterns: Iterable[str]) -> list[Row]:
 
 
 def queue(request: Request, evidence: Evidence) -> list[Experiment]:
-    """The experiments that are still to be run, cheapest first; each with its name and seeds.
+    """The experiments that are still to be run, each with its name and seeds.
 
-    A row counts with the cost of the row that it is compared with, so that pairs are completed; every row is
-    run with the first seed before any is with the second.
+    The cheapest pair of a row and the one it is compared with comes first, and of a pair the cheaper; every
+    row is run with the first seed before any is with the second.
     """
+    prices = _prices(request.rows)
     waiting: dict[tuple[int, str], tuple[tuple[float, ...], Experiment]] = {}
     for row in request.rows:
         if row.needs is not None:
             continue
         experiment = row.experiment(request.profile, request.virtual)
         experiment = experiment.with_(rounds=request.rounds or experiment.rounds)
-        compared = [row] if row.without is None else [row, rows()[row.without]]
-        price = (sum(map(cost, compared)), cost(row))
         done = evidence.of(experiment)
         for order, seed in enumerate(request.seeds):
             if seed in done and len(done[seed].records) >= experiment.rounds:
                 continue
             repeat = experiment.with_(seeds=dict.fromkeys(("model", "sampling", "batches"), seed))
             named = repeat.with_(name=run_name(repeat))
-            waiting.setdefault((seed, identity(repeat)), ((order, *price), named))
+            place = (order, prices[row.name], cost(row))
+            waiting.setdefault((seed, identity(repeat)), (place, named))
     return [experiment for _, experiment in sorted(waiting.values(), key=lambda entry: entry[0])]
+
+
+def _prices(wanted: Sequence[Row]) -> dict[str, float]:
+    """What a row costs together with the one it is compared with."""
+    prices = {row.name: cost(row) for row in wanted if row.without is None}
+    for row in wanted:
+        if row.without is not None:
+            prices[row.name] = cost(row) + cost(rows()[row.without])
+    for row in wanted:
+        if row.without in prices:
+            pairs = [prices[other.name] for other in wanted if other.without == row.without]
+            prices[row.without] = min(pairs)
+    return prices
 
 
 def run_name(experiment: Experiment) -> str:

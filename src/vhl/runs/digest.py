@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from vhl.engine.record import Record
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -57,12 +55,15 @@ class Digest:
             columns = {name: _unfold(column, found["rounds"]) for name, column in found["columns"].items()}
             rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
             records = tuple(_record(number, row) for number, row in enumerate(rows, 1))
+            if len(records) != found["rounds"] or not records:
+                raise ValueError(f"it has {len(records)} rounds, not {found['rounds']}")
             experiment = Experiment.make(found["experiment"])
             return cls(experiment, records, found["environment"], found["heterogeneity"])
         except VHLError as error:
             raise VHLError(f"{file} describes no experiment of this version: {error}") from None
-        except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
-            raise VHLError(f"{file} is no digest of a run ({type(error).__name__}: {error}).") from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = " ".join(str(error).split()[:20])
+            raise VHLError(f"{file} is no digest of a run ({type(error).__name__}: {reason}).") from None
 
     def write(self, file: Path) -> None:
         """One line for each column: a later version of a file can be compared with an earlier one."""

@@ -40,6 +40,8 @@ _RESUMABLE = {
     "name",
     "device",
     "checkpoint_every",
+    "features_at",
+    "keep_at",
     *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
 }
 """Settings that may differ when a run is continued: they change no round that was already computed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.environment import environment
 from vhl.runs.folder import RunFolder
+from vhl.trackers.base import Follower, Tracker
 from vhl.virtual.base import Progress
 from vhl.virtual.sets import picture
 
@@ -33,6 +34,7 @@ def default_name(experiment: Experiment) -> str:
 class Session:
     """One run in its folder; iterate it to run the rounds that are left.
 
+    Its ``trackers``, such as :class:`vhl.trackers.tensorboard.TensorBoard`, are told of every round.
     Several sessions that share a ``workshop`` run side by side; see :func:`vhl.runs.together.together`.
     """
 
@@ -46,12 +48,14 @@ class Session:
         on_progress: Progress | None = None,
         on_note: Callable[[str], None] = lambda note: None,
         workshop: Workshop | None = None,
+        trackers: Sequence[Tracker] = (),
     ) -> None:
         name = experiment.name or default_name(experiment)
         self.experiment = experiment.with_(name=name)
         self.folder = RunFolder(runs / name)
         self._resume, self._data_dir, self._workshop = resume, data_dir, workshop
         self._on_progress, self._on_note = on_progress, on_note
+        self._followers = [Follower(tracker, on_note) for tracker in trackers]
         self.problem: Problem | None = None
         self.best: dict[str, Any] | None = None
         self._saved_round = 0
@@ -65,10 +69,18 @@ class Session:
         """The same, but ``None`` comes whenever some work was done and no round is through."""
         self.folder.acquire()
         try:
-            simulation = self._prepare()
-            yield from self._run(simulation)
+            yield from self._followed(self._prepare())
         finally:
             self.folder.release()
+
+    def _followed(self, simulation: Simulation) -> Iterator[Record | None]:
+        try:
+            for follower in self._followers:
+                follower.begin(self.folder, self.experiment)
+            yield from self._run(simulation)
+        finally:
+            for follower in self._followers:
+                follower.end(finished=self._saved_round == self.experiment.rounds)
 
     def _prepare(self) -> Simulation:
         manifest = self._earlier()
@@ -116,6 +128,8 @@ class Session:
                     continue
                 self._keep(record, simulation)
                 self.folder.append(record)
+                for follower in self._followers:
+                    follower.record(record)
                 done = simulation.state
                 if done.round % self.experiment.checkpoint_every == 0 or done.round == self.experiment.rounds:
                     self._checkpoint(done)

@@ -257,3 +257,32 @@ def test_a_record_that_cannot_be_read(vhl: Any) -> None:
     Path("results/x.json").write_text("{}", encoding="utf-8")
     for words in (["list"], ["table"], ["run", PLAIN.replace("little", "a0.1-e1-k10")]):
         vhl("paper", *words).complains("results/x.json")
+
+
+@pytest.mark.usefixtures("little")
+def test_a_shorter_run_does_not_replace_a_longer_record(vhl: Any) -> None:
+    """As on another machine: the records are there, the run folder is not."""
+    vhl("paper", "run", PLAIN, "--rounds=2")
+    answer = vhl("paper", "run", PLAIN, "--rounds=3", "--runs-dir=elsewhere", "--budget=0")
+    assert answer.code == 0 and "left" in answer.out
+    assert records() == {("plain", 0): 2}
+
+
+@pytest.mark.usefixtures("little")
+def test_a_run_folder_that_has_more_than_is_asked(vhl: Any) -> None:
+    vhl("paper", "run", PLAIN, "--rounds=2", "--results=lost")
+    answer = vhl("paper", "run", PLAIN, "--rounds=1")
+    assert answer.code == 0 and records() == {("plain", 0): 2}
+
+
+@pytest.mark.usefixtures("little")
+def test_a_budget_that_ends_with_a_run(vhl: Any) -> None:
+    answer = vhl(*RUN, "--rounds=1", "--budget=0")
+    assert "1 of 2 runs are left" in answer.out
+
+
+def test_a_row_of_the_same_experiment_with_features(vhl: Any, little: dict[str, Row]) -> None:
+    vhl("paper", "run", PLAIN, "--rounds=1")
+    little[PLAIN] = replace(little[PLAIN], settings={**little[PLAIN].settings, "features_at": (2,)})
+    answer = vhl("paper", "run", PLAIN, "--rounds=2")
+    assert answer.code == 0, answer.err

@@ -16,11 +16,10 @@ from vhl.paper.document import refresh
 from vhl.paper.evidence import Evidence, generator
 from vhl.paper.lines import lines
 from vhl.paper.queue import Request, cost, queue, select
+from vhl.paper.records import Records
 from vhl.paper.rows import TABLES, Row
 from vhl.paper.table import every_table
 from vhl.registry import suggest
-from vhl.runs.digest import Digest
-from vhl.runs.folder import RunFolder
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -67,43 +66,36 @@ def _run(arguments: argparse.Namespace) -> None:
     for row in request.rows:
         if row.needs is not None:
             errors.print(f"[yellow]note:[/] {row.name} is left out: it needs {row.needs}.", soft_wrap=True)
-    waiting = queue(request, Evidence.read(arguments.results))
+    kept = Records(arguments.runs_dir, arguments.results)
+    waiting = [e for e in queue(request, Evidence.read(arguments.results)) if not kept.has(e)]
     if not waiting:
         done = f"Nothing is left to run; the records are in {arguments.results}."
         console.print(done, markup=False, soft_wrap=True)
         return
-
-    def keep(run: RunFolder) -> None:
-        if run.records():
-            Digest.of(run).write(arguments.results / f"{run.path.name}.json")
-
     try:
-        folders, failed = run_all(
+        _, failed = run_all(
             waiting,
             arguments.runs_dir,
             resume=True,
             data_dir=arguments.data_dir,
             at_once=arguments.at_once,
             until=until,
-            on_end=keep,
+            on_end=kept.keep,
         )
     finally:  # what a budget or a person stopped counts too, as far as it came
-        for experiment in waiting:
-            run = RunFolder(arguments.runs_dir / experiment.name)
-            if run.exists:
-                keep(run)
+        left = [experiment for experiment in waiting if not kept.has(experiment)]
     for name, error in failed.items():
         errors.print(f"{name}: {error}", markup=False, soft_wrap=True)
-    left = len(waiting) - len(folders) - len(failed)
-    if left:
-        console.print(
-            f"The budget is used up; {left} of {len(waiting)} runs are left: the same command continues."
-        )
+    if len(left) > len(failed):
+        runs = f"{len(left) - len(failed)} of {len(waiting)} runs"
+        console.print(f"The budget is used up; {runs} are left: the same command continues.")
     if failed:
         raise VHLError(f"{len(failed)} of {len(waiting)} runs failed: {', '.join(failed)}.")
 
 
 def _table(arguments: argparse.Namespace) -> None:
+    if arguments.into is not None and (arguments.name is not None or arguments.latex):
+        raise VHLError("--into renews all parts of a document, as Markdown; leave TABLE and --latex away.")
     if arguments.name is not None and arguments.name not in TABLES:
         raise VHLError(f"The paper has no table {arguments.name!r}{suggest(arguments.name, TABLES)}")
     evidence = Evidence.read(arguments.results)

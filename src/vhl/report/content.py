@@ -84,7 +84,11 @@ def content(runs: Sequence[RunFolder], target: float | None = None, title: str =
 
 
 def _title(runs: Sequence[RunFolder]) -> str:
-    return runs[0].path.name if len(runs) == 1 else f"{len(runs)} runs"
+    """The run's name, or that of the folder which several runs share."""
+    parents = {run.path.resolve().parent for run in runs}
+    if len(runs) == 1:
+        return runs[0].path.resolve().name
+    return next(iter(parents)).name if len(parents) == 1 else f"{len(runs)} runs"
 
 
 def _group(comparison: Comparison, row: Row) -> dict[str, Any]:

@@ -114,8 +114,7 @@ function trainingSection() {
   const virtual = data.runs.some((run) => run.columns.virtual_accuracy.some((value) => value !== null));
   section("training", "Training", "How far clients' models drift apart in a round, what they minimise, and how well they know the virtual data.", legend(), el("div", { class: "row" },
     figure("drift", "Client drift", "Mean distance of the clients' models from their average", (c) => c.drift),
-    el("figure", {}, el("div", { class: "controls" }, choice("loss", terms, 0, (i) => { term = i; draw("loss"); })),
-      chart("loss", "A term of the loss", () => curves("Loss", (c) => c.loss[terms[term]], settings), "small"),
-      el("figcaption", {}, "Loss while training, a term at a time; mean over the clients' steps")),
+    el("figure", {}, chart("loss", "A term of the loss", () => curves("Loss", (c) => c.loss[terms[term]], settings), "small"),
+      el("figcaption", {}, "Loss while training, mean over the clients' steps: ", choice("", terms, 0, (i) => { term = i; draw("loss"); }))),
     virtual ? figure("virtual-accuracy", "Accuracy, %", "Training accuracy on the virtual data", (c) => c.virtual_accuracy, { scale: 100, unit: " %" }) : null));
 }

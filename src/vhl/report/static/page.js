@@ -2,6 +2,7 @@
 
 let data = JSON.parse(document.getElementById("data").textContent);
 const PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c8c8c", "#882255"];
+const ON_DARK = ["#4AA8E0", "#F58A4B", "#35C79A", "#E7A3CB", "#F2BC45", "#9AD6F7", "#BDBDBD", "#D87BA2"];
 const CLASSES = [...PALETTE, "#44AA99", "#999933"];
 const hidden = new Set();
 const charts = new Map();
@@ -21,7 +22,8 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`);
 const signed = (value, digits = 1) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
-const colour = (group) => PALETTE[group % PALETTE.length];
+const isDark = () => document.documentElement.dataset.theme === "dark";
+const colour = (group) => (isDark() ? ON_DARK : PALETTE)[group % PALETTE.length];
 
 /** Three digits and a prefix: 1.23 M. */
 function short(value) {
@@ -91,6 +93,7 @@ function axis(name, more = {}) {
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   document.getElementById("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  document.querySelectorAll("[data-colour]").forEach((element) => { element.style.borderTopColor = colour(Number(element.dataset.colour)); });
   try { localStorage.setItem("vhl-theme", theme); } catch { /* a page from disk may not store anything */ }
   drawAll();
 }
@@ -115,12 +118,13 @@ function legend() {
         document.querySelectorAll(`.legend [data-group="${number}"]`).forEach((b) => b.setAttribute("aria-pressed", String(!hidden.has(number))));
         drawAll();
       },
-    }, el("span", { class: `swatch${group.plain ? " plain" : ""}`, style: `border-color:${colour(number)}` }), group.label)));
+    }, el("span", { class: `swatch${group.plain ? " plain" : ""}`, "data-colour": number, style: `border-top-color:${colour(number)}` }), group.label)));
 }
 
 function choice(label, options, chosen, onchange) {
   const select = el("select", { onchange: () => onchange(Number(select.value)) },
     options.map((text, number) => el("option", { value: number, selected: number === chosen }, text)));
+  if (!label) select.setAttribute("aria-label", "which");
   return el("label", {}, label, select);
 }
 

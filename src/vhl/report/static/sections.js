@@ -1,11 +1,11 @@
 "use strict";
 
 function summarySection() {
-  const cards = data.groups.map((group, number) => el("div", { class: "card", style: `border-top-color:${colour(number)}` },
+  const cards = data.groups.map((group, number) => el("div", { class: "card", "data-colour": number, style: `border-top-color:${colour(number)}` },
     el("div", { class: "label" }, group.label),
     el("div", { class: "number" }, `${spread(group.final)} %`),
     el("div", { class: "more" }, `last tenth of the rounds; best ${spread(group.best)} %`),
-    group.gain ? el("div", { class: group.gain.mean >= 0 ? "good" : "bad" }, `${signed(100 * group.gain.mean)} points over plain training${group.gain.margin === null ? "" : ` ± ${(100 * group.gain.margin).toFixed(1)}`}`) : null));
+    group.gain ? gainLine(group.gain) : null));
   const target = `${(100 * data.target).toFixed(0)} %`;
   const rounds = (group) => (group.rounds ? `${group.rounds.mean.toFixed(0)}${group.rounds.count < group.seeds ? ` (${group.rounds.count} of ${group.seeds})` : ""}` : "never");
   const value = (measure) => (group) => group[measure]?.mean ?? null;
@@ -26,14 +26,22 @@ function summarySection() {
     el("p", { class: "hint" }, `Test accuracy; ± is the standard deviation over seeds. The target of ${target} is what the first method reached. Compute counts multiply-adds of a step, relative to plain training.`));
 }
 
+/** In colour only where the 95 % interval leaves no doubt about the sign. */
+function gainLine({ mean: gain, margin }) {
+  const points = `${signed(100 * gain)} points over plain training`;
+  if (margin === null) return el("div", {}, `${points} (one seed)`);
+  const sure = Math.abs(gain) > margin;
+  return el("div", { class: sure ? (gain > 0 ? "good" : "bad") : null }, `${points} ± ${(100 * margin).toFixed(1)}${sure ? "" : ": may be chance"}`);
+}
+
 function grid(rows, columns, values, label) {
   const cells = values.flatMap((row, y) => row.map((value, x) => [x, y, value]));
   return {
-    grid: { left: 8, right: 8, top: 30, bottom: 60, containLabel: true },
+    grid: { left: 104, right: 8, top: 30, bottom: 92 },
     tooltip: { ...base().tooltip, formatter: ({ value: [x, y, count] }) => escaped(label(x, y, count)) },
     xAxis: { type: "category", data: columns, ...axis("", { axisLabel: { color: css("--soft"), rotate: columns.length > 6 ? 40 : 0, width: 90, overflow: "truncate", hideOverlap: true }, splitLine: { show: false } }) },
-    yAxis: { type: "category", data: rows, inverse: true, ...axis("", { axisLabel: { color: css("--soft"), width: 120, overflow: "truncate", hideOverlap: true }, splitLine: { show: false } }) },
-    visualMap: { min: 0, max: Math.max(1, ...cells.map((cell) => cell[2])), orient: "horizontal", left: "center", bottom: 0, itemHeight: 120, itemWidth: 12, textStyle: { color: css("--soft") }, inRange: { color: document.documentElement.dataset.theme === "dark" ? ["#1f2833", "#2b6d99", "#7cc4f2", "#f3fbff"] : ["#f4f8fb", "#9cc9e6", "#2f86bd", "#08385c"] } },
+    yAxis: { type: "category", data: rows, inverse: true, ...axis("", { axisLabel: { color: css("--soft"), width: 92, overflow: "truncate", hideOverlap: true }, splitLine: { show: false } }) },
+    visualMap: { min: 0, max: Math.max(1, ...cells.map((cell) => cell[2])), orient: "horizontal", left: "center", bottom: 0, itemHeight: 120, itemWidth: 12, textStyle: { color: css("--soft") }, inRange: { color: isDark() ? ["#1f2833", "#2b6d99", "#7cc4f2", "#f3fbff"] : ["#f4f8fb", "#9cc9e6", "#2f86bd", "#08385c"] } },
     series: [{ type: "heatmap", data: cells, label: { show: rows.length * columns.length <= 220, fontSize: 10, formatter: ({ value }) => (value[2] ? short(value[2]) : "") }, emphasis: { itemStyle: { borderColor: css("--text"), borderWidth: 1 } } }],
   };
 }
@@ -104,7 +112,7 @@ function classSection() {
   const classes = data.problems[data.runs[0].problem].classes;
   const same = data.runs.filter((run) => data.problems[run.problem].classes.length === classes.length && run.per_class);
   const perClass = () => ({
-    grid: { left: 52, right: 12, top: 34, bottom: 60, containLabel: false },
+    grid: { left: 52, right: 12, top: 34, bottom: 72 },
     tooltip: { ...base().tooltip, trigger: "axis", formatter: (items) => `<b>${escaped(items[0].axisValue)}</b>${items.map((item) => `<div>${item.marker}${escaped(item.seriesName)}: <b>${short(item.value)} %</b></div>`).join("")}` },
     xAxis: { type: "category", data: classes, ...axis("", { axisLabel: { color: css("--soft"), rotate: classes.length > 5 ? 40 : 0, width: 80, overflow: "truncate", hideOverlap: true } }) },
     yAxis: { type: "value", max: 100, ...axis("Accuracy, %", { nameGap: 38 }) },
@@ -126,7 +134,7 @@ function classSection() {
     const run = looked[chosen], accuracies = run.columns.accuracy.filter((value) => value !== null), sites = data.problems[run.problem].sites;
     const names = run.last.clients.map((client) => sites[client] ?? `client ${client}`);
     return {
-      grid: { left: 52, right: 12, top: 34, bottom: 60 },
+      grid: { left: 52, right: 12, top: 34, bottom: 72 },
       tooltip: { ...base().tooltip, formatter: (item) => escaped(`${item.name}: ${short(item.value)} %`) },
       xAxis: { type: "category", data: [...names, "server"], ...axis("", { axisLabel: { color: css("--soft"), rotate: 30, width: 80, overflow: "truncate", hideOverlap: true } }) },
       yAxis: { type: "value", max: 100, ...axis("Accuracy, %", { nameGap: 38 }) },
@@ -185,7 +193,7 @@ function indexSection() {
       xAxis: { type: "value", ...axis(AXES.round) }, yAxis: { type: "value", scale: true, ...axis("Test accuracy, %", { nameGap: 42 }) },
       dataZoom: [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }],
       tooltip: { ...base().tooltip, trigger: "axis", formatter: (items) => `<b>Round ${items[0].value[0]}</b>${items.map((item) => `<div>${item.marker}${escaped(item.seriesName)}: <b>${short(item.value[1])} %</b></div>`).join("")}` },
-      series: [...ticked].map((number, i) => { const run = data.runs[number]; return { type: "line", id: `run-${number}`, name: run.name, color: PALETTE[i % PALETTE.length], showSymbol: false, lineStyle: { width: 2, type: i >= PALETTE.length ? "dashed" : "solid" }, data: run.columns.round.map((round, j) => [round, run.columns.accuracy[j] === null ? null : 100 * run.columns.accuracy[j]]).filter((point) => point[1] !== null) }; }),
+      series: [...ticked].map((number, i) => { const run = data.runs[number]; return { type: "line", id: `run-${number}`, name: run.name, color: colour(i), showSymbol: false, lineStyle: { width: 2, type: i >= PALETTE.length ? "dashed" : "solid" }, data: run.columns.round.map((round, j) => [round, run.columns.accuracy[j] === null ? null : 100 * run.columns.accuracy[j]]).filter((point) => point[1] !== null) }; }),
     })), table);
 }
 

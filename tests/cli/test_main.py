@@ -83,7 +83,6 @@ def vhl_(request: pytest.FixtureRequest) -> Any:
         (["help", "algorithm=fedprx"], ["'fedprx'", "'fedprox'"]),
         (["help", "algorithm.muh"], ["'muh'", "'mu'"]),
         # commands
-        (["compare", ".", "--target", "0"], ["--target", "percent"]),
         (["data", "check", "cifar11"], ["'cifar11'", "'cifar10'"]),
     ],
 )
@@ -106,7 +105,10 @@ def test_a_bad_file_is_one_sentence(vhl_: Any, text: str) -> None:
         (["run", "--resum", "--sede", "1"], ["--sede"]),
         (["run", "--seeds", "0,x"], ["0,x", "0,1,2"]),
         (["run", "--seeds", "1,1"], ["1,1"]),
-        (["compare", "a", "--target", "high"], ["high"]),
+        (["compare", "a", "--target", "high"], ["high", "percent"]),
+        (["compare", "a", "--target", "0"], ["--target", "percent"]),
+        (["report", "a", "--target", "101"], ["--target", "percent"]),
+        (["paper", "run", "cifar10", "--budget", "nan"], ["--budget", "nan", "minutes"]),
         (["virtual", "--samples", "0"], ["--samples", "0"]),
         (["data"], ["ACTION"]),
         (["compare", "a", "rounds=3", "--x"], ["--x"]),

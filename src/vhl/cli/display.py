@@ -20,7 +20,6 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from vhl.engine.record import Record
-from vhl.errors import VHLError
 from vhl.runs.compare import Comparison, Mean, Row
 
 
@@ -34,15 +33,6 @@ console = _Console(highlight=False)
 errors = _Console(stderr=True, highlight=False)
 if not console.is_terminal:
     console.width = 140  # a log file has no edge: keep tables whole
-
-
-def fraction(target: float | None) -> float | None:
-    """The accuracy that ``--target`` gives in percent."""
-    if target is None:
-        return None
-    if not 0 < target <= 100:
-        raise VHLError(f"--target {target} is no accuracy; give it in percent, above 0 and up to 100.")
-    return target / 100
 
 
 def percent(value: float | None) -> str:

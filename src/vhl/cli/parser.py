@@ -87,7 +87,7 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
         "runs", nargs="+", type=Path, metavar="RUN", help="run folders; the first is the baseline"
     )
     compare.add_argument(
-        "--target", type=float, help="accuracy in percent (default: what the first run reached)"
+        "--target", type=_percent, help="accuracy in percent (default: what the first run reached)"
     )
 
     report = _command(commands, "report", "make a page of runs: figures, tables, verdict")
@@ -101,7 +101,7 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="default: report.html")
     report.add_argument("--figures", type=Path, metavar="DIR", help="write every figure as PNG and SVG too")
     report.add_argument(
-        "--target", type=float, help="accuracy in percent (default: what the first run reached)"
+        "--target", type=_percent, help="accuracy in percent (default: what the first run reached)"
     )
     report.add_argument(
         "--show-natural", action="store_true", help="show natural training images too, which may be private"
@@ -257,6 +257,17 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 up")
     return int(text)
+
+
+def _percent(text: str) -> float:
+    """As a share of 1."""
+    try:
+        share = float(text) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no accuracy in percent, above 0 and up to 100")
+    return share
 
 
 def _minutes(text: str) -> float:

@@ -25,6 +25,7 @@ from vhl.runs.compare import compare
 from vhl.runs.folder import RunFolder
 from vhl.runs.session import Session, default_name
 from vhl.runs.together import together
+from vhl.trackers.base import named
 
 _ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory
 
@@ -36,16 +37,18 @@ def run_all(
     resume: bool,
     data_dir: Path | None,
     at_once: int | None,
+    track: Sequence[str] = (),
     until: float | None = None,
     on_end: Callable[[RunFolder], None] = lambda run: None,
 ) -> tuple[list[RunFolder], dict[str, VHLError]]:
     """Run the experiments; says which runs were completed, and by name what went wrong.
 
+    ``track`` names the trackers that follow each of them.
     At the time ``until``, by the monotonic clock, all that is running is saved and stopped.
     """
     choose_threads()
     workshop = Workshop()
-    sessions = [_session(experiment, runs, resume, data_dir, workshop) for experiment in experiments]
+    sessions = [_session(experiment, runs, resume, data_dir, workshop, track) for experiment in experiments]
     if at_once is None:
         on_gpu = choose_device(experiments[0].device).type == "cuda"
         at_once = min(_ON_A_GPU, len(sessions)) if on_gpu else 1
@@ -68,7 +71,7 @@ def run_all(
                 if until is not None and time.monotonic() >= until:
                     break
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_how_to_continue(sessions, resume)) from None
+        raise KeyboardInterrupt(_how_to_continue(sessions, resume, track)) from None
     order = [session.folder for session in sessions]
     return sorted(folders, key=order.index), failed
 
@@ -98,7 +101,12 @@ def report(folders: Sequence[RunFolder], several: Path) -> None:
 
 
 def _session(
-    experiment: Experiment, runs: Path, resume: bool, data_dir: Path | None, workshop: Workshop
+    experiment: Experiment,
+    runs: Path,
+    resume: bool,
+    data_dir: Path | None,
+    workshop: Workshop,
+    track: Sequence[str],
 ) -> Session:
     return Session(
         experiment,
@@ -108,6 +116,7 @@ def _session(
         on_progress=making_images(),
         on_note=lambda note: errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True),
         workshop=workshop,
+        trackers=named(track),
     )
 
 
@@ -120,9 +129,10 @@ def _say_what_was_reached(session: Session) -> None:
     )
 
 
-def _how_to_continue(sessions: Sequence[Session], resumed: bool) -> str:
+def _how_to_continue(sessions: Sequence[Session], resumed: bool, track: Sequence[str]) -> str:
     """How to go on with what was stopped; nothing where none had begun."""
     begun = [session for session in sessions if session.folder.exists]
     if len(sessions) == 1 and begun:
-        return f"`vhl run {shlex.quote(str(begun[0].folder.path))} --resume` continues."
+        tracked = f" --track {','.join(track)}" if track else ""
+        return f"`vhl run {shlex.quote(str(begun[0].folder.path))} --resume{tracked}` continues."
     return f"The same command {'' if resumed else 'with --resume '}continues." if begun else ""

@@ -8,6 +8,7 @@ features/           features and client models at the rounds of ``features_at``
 last.safetensors    confusion, and how clients' models do, after the last round
 virtual.png         some of the virtual images, a row a class
 models/             models of chosen rounds, and the best by validation
+trackers.json       what tools that follow the run call it; tensorboard/ and wandb/ are theirs
 state/              what the next round starts from; ``manifest.json`` says which files count
 """
 
@@ -41,7 +42,6 @@ _RESUMABLE = {
     "device",
     "checkpoint_every",
     "features_at",
-    "keep_at",
     *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
 }
 """Settings that may differ when a run is continued: they change no round that was already computed."""

@@ -19,7 +19,7 @@ Metrics = Callable[[Path], list[dict[str, Any]]]
 def test_what_is_printed_is_what_was_measured(vhl: Any, tiny: tuple[str, ...], metrics: Metrics) -> None:
     answer = vhl("run", *tiny, "name=run")
     records = metrics(Path("runs/run"))
-    *lines, last = answer.out.splitlines()
+    *lines, last, page = answer.out.splitlines()
     assert answer.code == 0 and answer.err == "" and len(lines) == len(records) == 2
     for line, record in zip(lines, records, strict=True):
         assert re.fullmatch(
@@ -29,6 +29,7 @@ def test_what_is_printed_is_what_was_measured(vhl: Any, tiny: tuple[str, ...], m
     assert last == (
         f"run: best {best:.1f}%, mean of the last 10 % {100 * records[-1]['accuracy']:.1f}%; in runs/run"
     )
+    assert page == "report: runs/run/report.html" and Path("runs/run/report.html").is_file()
 
 
 def test_an_experiment_file_and_settings(vhl: Any, tiny: tuple[str, ...]) -> None:

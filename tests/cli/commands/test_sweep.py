@@ -15,7 +15,7 @@ def test_every_combination_once(vhl: Any, tiny: tuple[str, ...]) -> None:
     answer = vhl("sweep", *words, "--name=try")
     assert answer.code == 0
     folder = Path("runs/try")
-    found = [Experiment.read(run / "experiment.toml") for run in folder.iterdir()]
+    found = [Experiment.read(run / "experiment.toml") for run in folder.iterdir() if run.is_dir()]
     assert {(e.training.lr, e.algorithm.name, getattr(e.algorithm, "mu", None), e.rounds) for e in found} == {
         (0.01, "fedavg", None, 1),
         (0.01, "fedprox", 0.5, 1),
@@ -44,10 +44,11 @@ def test_an_interrupted_sweep_goes_on(vhl: Any, tiny: tuple[str, ...]) -> None:
 
 def test_seeds_of_every_point(vhl: Any, tiny: tuple[str, ...]) -> None:
     answer = vhl("sweep", *tiny, "rounds=1", "objective=plain,vhl", "--seeds=0,1")
-    names = {folder.name for folder in Path("runs/sweep").iterdir()}
+    names = {folder.name for folder in Path("runs/sweep").iterdir() if folder.is_dir()}
     assert names == {f"objective={name}-seed{seed}" for name in ("plain", "vhl") for seed in (0, 1)}
     rows = [line for line in answer.out.splitlines() if "fedavg + " in line]
     assert len(rows) == 2 and all("±" in row for row in rows)
+    assert answer.out.splitlines()[-1] == "report: runs/sweep/report.html"
 
 
 def test_a_run_that_fails_does_not_cost_the_others(vhl: Any, tiny: tuple[str, ...]) -> None:

@@ -79,6 +79,7 @@ def _run(arguments: argparse.Namespace) -> None:
             resume=True,
             data_dir=arguments.data_dir,
             at_once=arguments.at_once,
+            track=arguments.track,
             until=until,
             on_end=kept.keep,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from vhl.cli.display import console, fraction
+from vhl.cli.display import console
 from vhl.data.sources.base import data_directory
 from vhl.report.write import write_report
 from vhl.runs.folder import find_runs
@@ -14,7 +14,7 @@ def main(arguments: argparse.Namespace) -> None:
     found = write_report(
         find_runs(arguments.runs),
         arguments.output,
-        target=fraction(arguments.target),
+        target=arguments.target,
         natural_from=data_directory(arguments.data_dir) if arguments.show_natural else None,
     )
     console.print(f"written to {arguments.output}", markup=False, soft_wrap=True)

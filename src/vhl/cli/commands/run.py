@@ -24,6 +24,7 @@ def main(arguments: argparse.Namespace) -> None:
             resume=arguments.resume,
             data_dir=arguments.data_dir,
             at_once=arguments.at_once,
+            track=arguments.track,
         )
     if len(folders) > 1:
         console.print(comparison_table(compare(folders)))

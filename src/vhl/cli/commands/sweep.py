@@ -31,6 +31,7 @@ def main(arguments: argparse.Namespace) -> None:
             resume=True,
             data_dir=arguments.data_dir,
             at_once=arguments.at_once,
+            track=arguments.track,
         )
     for name, error in failed.items():  # a learning rate too high must not cost the other runs
         errors.print(f"{name}: {error}", markup=False, soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tomllib
 from typing import Any
 
 from vhl.component import Component
@@ -33,10 +34,19 @@ def _named(component: Component) -> str:
     if primary is None or not type(component).model_fields[primary].is_required():
         return component.name
     value = getattr(component, primary)
-    return f"{component.name}:{value.name if isinstance(value, Component) else value}"
+    return f"{component.name}:{_named(value) if isinstance(value, Component) else value}"
+
+
+def _reads_otherwise(text: str) -> bool:
+    """Whether the command line would take it for a number, a list or the like."""
+    try:
+        tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
 
 
 def _written(value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return json.dumps(value) if _reads_otherwise(value) else value
     return "unset" if value is None else json.dumps(value)  # of numbers and lists the same as TOML

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
 from vhl.paper.evidence import Runs, at, lengths
-from vhl.paper.figures.style import SMALL, TEXT, add_legend, blank, say
+from vhl.report.figures.lines import Look, Numbers, Rounds, draw, running_mean
+from vhl.report.figures.style import SMALL, TEXT, add_legend, blank, say
 
-Rounds = NDArray[np.int64]
-Numbers = NDArray[np.float64]
 _UNITS = {
     "accuracy": ("test accuracy (%)", 100),
     "virtual_accuracy": ("training accuracy on virtual data (%)", 100),
@@ -24,15 +21,6 @@ _UNITS = {
 }
 """What a panel may show: its axis, and the factor to the axis's unit."""
 _LETTERS = "abcd"  # of panels
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a curve is drawn and called."""
-
-    label: str
-    colour: str
-    style: Literal["solid", "dashed", "dotted"] = "solid"
 
 
 @dataclass(frozen=True)
@@ -69,17 +57,6 @@ class Panel:
     @property
     def drawn(self) -> list[Curve]:
         return [curve for curve in self.curves if curve.rounds.size]
-
-
-def running_mean(rounds: Rounds, values: Numbers, window: int) -> Numbers:
-    """Mean over the rounds up to ``window // 2`` before and after; at the ends over those that there are.
-
-    >>> running_mean(np.array([1, 2, 3, 7]), np.array([[0.0, 3.0, 6.0, 9.0]]), 3).tolist()
-    [[1.5, 3.0, 4.5, 9.0]]
-    """
-    near = np.abs(rounds[:, None] - rounds) <= window // 2
-    means: Numbers = values @ near / near.sum(0)
-    return means
 
 
 def figure_of(
@@ -131,20 +108,10 @@ def _fill(axes: Axes, panel: Panel, window: int) -> None:
         say(axes, "not run")
         return
     for curve in panel.drawn:
-        _draw(axes, curve, window)
+        smooth = running_mean(curve.rounds, curve.values, window)
+        draw(axes, curve.look, curve.rounds, curve.values, smooth, "0.82")
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
     axes.grid(color="0.93", linewidth=0.6)
     axes.set_axisbelow(True)
-
-
-def _draw(axes: Axes, curve: Curve, window: int) -> None:
-    rounds, look = curve.rounds, curve.look
-    smooth = running_mean(rounds, curve.values, window)
-    axes.plot(rounds, curve.values.mean(0), color="0.82", linewidth=0.5, zorder=1)
-    if len(smooth) > 1:
-        low, high = smooth.min(0), smooth.max(0)
-        axes.fill_between(rounds, low, high, color=look.colour, alpha=0.2, linewidth=0, zorder=2)
-    bold = axes.plot(rounds, smooth.mean(0), color=look.colour, linewidth=1.6, label=look.label, zorder=3)[0]
-    bold.set_linestyle(look.style)

@@ -19,9 +19,9 @@ from vhl.experiment import Experiment
 from vhl.models.files import read_tensors
 from vhl.paper.evidence import Choice, Evidence, identity
 from vhl.paper.figures.choosing import choose, described
-from vhl.paper.figures.style import PALETTE, TEXT, add_legend, blank, say
 from vhl.paper.rows import Row, rows
 from vhl.report.embedding import embed
+from vhl.report.figures.style import CLASSES, TEXT, add_legend, blank, say
 from vhl.runs.folder import RunFolder
 
 Whose = Literal["clients", "server"]
@@ -32,7 +32,6 @@ METHODS = {
 }
 POINTS = 1_200
 """Samples in a panel; more hide each other, and t-SNE takes a minute for 2,000."""
-_COLOURS = (*PALETTE, "#999999", "#882255")  # ten classes, and Okabe and Ito have eight colours
 _MARKERS = ("o", "^", "s")
 
 
@@ -147,7 +146,7 @@ def _fill(axes: Axes, whose: Whose, round_: int, tensors: Mapping[str, Tensor]) 
     for group in groups:
         x, y = points[start : start + len(group.labels)].T
         start += len(group.labels)
-        colours = [_COLOURS[label % len(_COLOURS)] for label in group.labels]
+        colours = [CLASSES[label % len(CLASSES)] for label in group.labels]
         axes.scatter(x, y, s=5, c=colours, marker=group.marker, linewidths=0, zorder=2)
         if group.virtual:
             rings = axes.scatter(x, y, s=26, facecolors="none", edgecolors="0.4", linewidths=0.5, zorder=1)
@@ -172,7 +171,7 @@ def _legend(whose: Whose, classes: Sequence[str]) -> list[Line2D]:
     def mark(label: str, marker: str, colour: str, size: float = 5) -> Line2D:
         return Line2D([], [], color=colour, marker=marker, markersize=size, linestyle="none", label=label)
 
-    handles = [mark(name, "o", colour) for name, colour in zip(classes, _COLOURS, strict=False)]
+    handles = [mark(name, "o", colour) for name, colour in zip(classes, CLASSES, strict=False)]
     if whose == "clients":
         places = ("first", "second", "third")
         handles += [

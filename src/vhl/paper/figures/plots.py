@@ -9,9 +9,10 @@ from matplotlib.figure import Figure
 
 from vhl.paper.evidence import Choice, Evidence, generator, lengths
 from vhl.paper.figures.choosing import choose, described
-from vhl.paper.figures.curves import Curve, Look, Panel, figure_of
-from vhl.paper.figures.style import PALETTE
+from vhl.paper.figures.curves import Curve, Panel, figure_of
 from vhl.paper.rows import TABLES, Row, rows
+from vhl.report.figures.lines import Look
+from vhl.report.figures.style import PALETTE
 
 _ALGORITHMS = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fednova": "FedNova"}
 _MAIN = "cifar10/a0.1-e1-k10"

@@ -202,3 +202,16 @@ def ctrl_c_counts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Loud, for nobody looks at what was skipped; here, where pytest-xdist's controller finds it."""
+    missing = "the report's browser tests need a browser"
+    skipped = [r for r in terminalreporter.getreports("skipped") if missing in str(r.longrepr)]
+    if skipped:
+        terminalreporter.write_line(
+            f"{len(skipped)} browser tests of the report were SKIPPED: no browser was found. "
+            "`apt-get install chromium` (or the like) brings one; $VHL_BROWSER may name it.",
+            red=True,
+            bold=True,
+        )

@@ -20,7 +20,7 @@ from vhl.errors import VHLError
 from vhl.files import read_json
 from vhl.models.files import read_tensors
 from vhl.report.embedding import embed
-from vhl.report.verdict import partner, verdicts
+from vhl.report.verdict import Gain, find_partners, verdicts
 from vhl.runs.command import command_of
 from vhl.runs.compare import Comparison, Result, Row, compare
 from vhl.runs.dotted import dotted
@@ -75,7 +75,7 @@ def content(runs: Sequence[RunFolder], target: float | None = None, title: str =
         "version": __version__,
         "whole": whole,
         "target": comparison.target,
-        "groups": [_group(comparison, row) for row in comparison.rows],
+        "groups": _groups(comparison),
         "verdicts": [verdict.text for verdict in verdicts(comparison)] if whole else [],
         "runs": [_run(run, *places[run.path], problems, pictures, whole) for run in begun],
         "problems": problems.things,
@@ -91,14 +91,24 @@ def _title(runs: Sequence[RunFolder]) -> str:
     return next(iter(parents)).name if len(parents) == 1 else f"{len(runs)} runs"
 
 
-def _group(comparison: Comparison, row: Row) -> dict[str, Any]:
+def _groups(comparison: Comparison) -> list[dict[str, Any]]:
+    """Methods, each with its gain over the same without virtual data."""
+    partners = find_partners(comparison)
+    pairs = {(id(v.row), id(v.against)): v.final for v in verdicts(comparison)}
+    return [
+        _group(comparison, row, pairs.get((id(row), id(other))))
+        for row, other in zip(comparison.rows, partners, strict=True)
+    ]
+
+
+def _group(comparison: Comparison, row: Row, gain: Gain | None) -> dict[str, Any]:
     def over_seeds(measure: str) -> dict[str, Any] | None:
         found = row.over_seeds(measure)
-        return None if found is None else {"mean": found.mean, "std": found.std, "count": found.count}
+        if found is None or not np.isfinite([found.mean, found.std]).all():
+            return None
+        return {"mean": found.mean, "std": found.std, "count": found.count}
 
     measures = ("best", "final", "rounds", "samples", "bytes", "drift", "compute")
-    other = partner(comparison, row)
-    gain = next((v.final for v in verdicts(comparison) if v.row is row and v.against is other), None)
     return {
         "label": row.label,
         "seeds": row.seeds,
@@ -114,7 +124,7 @@ def _run(
 ) -> dict[str, Any]:
     experiment, records = run.experiment(), run.records()
     found: dict[str, Any] = {
-        "name": run.path.name,
+        "name": run.path.resolve().name,
         "group": group,
         "seed": experiment.seeds.batches,
         "rounds": experiment.rounds,

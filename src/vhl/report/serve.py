@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,10 +28,14 @@ class LiveServer(ThreadingHTTPServer):
         self.content = content
         try:
             super().__init__((host, port), _Handler)
-        except OSError as error:
-            raise VHLError(
-                f"No page can be served on {host}:{port} ({error.strerror}); choose --port."
-            ) from None
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", error)
+            raise VHLError(f"No page can be served on {host}:{port} ({reason}); choose --port.") from None
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no news."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:

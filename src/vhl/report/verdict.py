@@ -43,25 +43,26 @@ class Verdict:
 
 def verdicts(comparison: Comparison) -> Iterator[Verdict]:
     """Each row against its partner: the same without virtual data where that was run, else the first row."""
-    for row in comparison.rows[1:] or ():
-        against = partner(comparison, row) or comparison.rows[0]
+    partners = find_partners(comparison)
+    for number, row in enumerate(comparison.rows):
+        against = partners[number] or comparison.rows[0]
+        if against is row:
+            continue
         best, final = (_gain(row, against, measure) for measure in ("best", "final"))
         if best is not None and final is not None:
             yield Verdict(row, against, best, final, _sentence(comparison, row, against, best, final))
 
 
-def partner(comparison: Comparison, row: Row) -> Row | None:
-    """The row that differs in being trained plainly alone."""
-    own = row.runs[0].experiment()
-    for other in comparison.rows:
-        experiment = other.runs[0].experiment()
-        if (
-            other is not row
-            and experiment.objective.name == "plain"
-            and _setting(experiment) == _setting(own)
-        ):
-            return other
-    return None
+def find_partners(comparison: Comparison) -> list[Row | None]:
+    """For each row the one that differs in being trained plainly alone."""
+    experiments = [row.runs[0].experiment() for row in comparison.rows]
+    settings = [_setting(experiment) for experiment in experiments]
+    plain: dict[str, Row] = {}
+    for row, experiment, setting in zip(comparison.rows, experiments, settings, strict=True):
+        if experiment.objective.name == "plain":
+            plain.setdefault(setting, row)
+    found = (plain.get(setting) for setting in settings)
+    return [None if other is row else other for row, other in zip(comparison.rows, found, strict=True)]
 
 
 def _setting(experiment: Experiment) -> str:
@@ -118,7 +119,7 @@ def _cost(comparison: Comparison, row: Row, against: Row) -> str:
     compute = _mean(row, "compute") / _mean(against, "compute")
     step = f"A step costs {compute:.2f} times the compute"
     own, other = row.over_seeds("rounds"), against.over_seeds("rounds")
-    target = f"{100 * comparison.target:.0f} %"
+    target = f"{100 * comparison.target:.3g} %"
     if own is None:
         return f"{step}, and it did not reach {target}."
     if own.count < row.seeds:

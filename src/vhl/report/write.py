@@ -36,11 +36,11 @@ def write_report(
 
 
 def _add_natural(found: dict[str, Any], runs: Sequence[RunFolder], directory: Path) -> None:
-    by_name = {run.path.name: run for run in runs}
-    for shown in found["runs"]:
+    begun = [run for run in runs if any(record.accuracy is not None for record in run.records())]
+    for run, shown in zip(begun, found["runs"], strict=True):
         problem = found["problems"][shown["problem"]] if found["whole"] else None
         if problem is not None and "natural" not in problem:
-            experiment = by_name[shown["name"]].experiment()
+            experiment = run.experiment()
             dataset = experiment.data.load(data_directory(directory), experiment.seeds.data)
             drawn = io.BytesIO()
             picture(dataset.train).save(drawn, "PNG")

@@ -70,6 +70,7 @@ class Row:
     def over_seeds(self, measure: str) -> Mean | None:
         """Mean ± std of a measure over the seeds that have it."""
         values = [getattr(r, measure) for r in self.results if getattr(r, measure) is not None]
+        values = [value for value in values if math.isfinite(value)]
         if not values:
             return None
         return Mean(

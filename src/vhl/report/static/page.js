@@ -78,7 +78,7 @@ function base() {
       right: 4, top: 0, itemSize: 14, iconStyle: { borderColor: soft },
       feature: { dataZoom: { title: { zoom: "zoom into a part", back: "back" } }, restore: { title: "whole" }, saveAsImage: { title: "save as a picture", pixelRatio: 2, backgroundColor: css("--card") } },
     },
-    tooltip: { confine: true, backgroundColor: css("--card"), borderColor: css("--line"), textStyle: { color: text, fontSize: 13 }, extraCssText: "max-width: 90vw; white-space: normal;" },
+    tooltip: { confine: true, backgroundColor: css("--card"), borderColor: css("--line"), textStyle: { color: text, fontSize: 13 }, extraCssText: "max-width: 90vw; white-space: normal; overflow-wrap: anywhere;" },
   };
 }
 
@@ -94,7 +94,6 @@ function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
   document.getElementById("theme").textContent = theme === "dark" ? "Light" : "Dark";
   document.querySelectorAll("[data-colour]").forEach((element) => { element.style.borderTopColor = colour(Number(element.dataset.colour)); });
-  try { localStorage.setItem("vhl-theme", theme); } catch { /* a page from disk may not store anything */ }
   drawAll();
 }
 
@@ -104,7 +103,10 @@ function beginTheme() {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const button = document.getElementById("theme");
   button.setAttribute("aria-label", "switch between light and dark");
-  button.addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  button.addEventListener("click", () => {
+    setTheme(isDark() ? "light" : "dark");
+    try { localStorage.setItem("vhl-theme", document.documentElement.dataset.theme); } catch { /* a page from disk may not store anything */ }
+  });
   setTheme(stored ?? (dark ? "dark" : "light"));
 }
 
@@ -134,27 +136,31 @@ function radios(label, options, chosen, onchange) {
     el("label", {}, el("input", { type: "radio", name, value, checked: value === chosen, onchange: () => onchange(value) }), text)));
 }
 
+/** By which column each table is sorted: a table that is made anew stays so. */
+const orders = {};
+
 /** A table whose columns sort; a column is [heading, value of a row, text of a row]. */
 function sortable(columns, rows, attributes = {}) {
   const body = el("tbody");
-  let sorted = null, down = true;
-  const fill = () => body.replaceChildren(...rows().map((row) => el("tr", {}, columns.map(([, value, text]) => {
+  const state = orders[attributes.id] ??= { sorted: null, down: true };
+  const ordered = () => {
+    if (state.sorted === null) return rows();
+    const key = (row) => { const v = columns[state.sorted][1](row); return v === null || v === undefined ? -Infinity : v; };
+    return [...rows()].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (state.down ? -1 : 1));
+  };
+  const fill = () => body.replaceChildren(...ordered().map((row) => el("tr", {}, columns.map(([, value, text]) => {
     const shown = text ? text(row) : value(row);
     return el("td", {}, shown instanceof Node ? shown : String(shown ?? "–"));
   }))));
   const heads = columns.map(([heading, value], number) => {
-    const head = el("th", { scope: "col", "aria-sort": "none" }, el("button", {
+    const head = el("th", { scope: "col", "aria-sort": state.sorted === number ? (state.down ? "descending" : "ascending") : "none" }, el("button", {
       type: "button",
       onclick: () => {
-        down = sorted === number ? !down : true;
-        sorted = number;
+        state.down = state.sorted === number ? !state.down : true;
+        state.sorted = number;
         heads.forEach((other) => other.setAttribute("aria-sort", "none"));
-        head.setAttribute("aria-sort", down ? "descending" : "ascending");
-        const key = (row) => { const v = value(row); return v === null || v === undefined ? -Infinity : v; };
-        const source = rows;
-        rows = () => [...source()].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (down ? -1 : 1));
+        head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
         fill();
-        rows = source;
       },
     }, heading));
     return head;

@@ -6,7 +6,7 @@ function summarySection() {
     el("div", { class: "number" }, `${spread(group.final)} %`),
     el("div", { class: "more" }, `last tenth of the rounds; best ${spread(group.best)} %`),
     group.gain ? gainLine(group.gain) : null));
-  const target = `${(100 * data.target).toFixed(0)} %`;
+  const target = `${Number((100 * data.target).toPrecision(3))} %`;
   const rounds = (group) => (group.rounds ? `${group.rounds.mean.toFixed(0)}${group.rounds.count < group.seeds ? ` (${group.rounds.count} of ${group.seeds})` : ""}` : "never");
   const value = (measure) => (group) => group[measure]?.mean ?? null;
   const table = sortable([
@@ -18,12 +18,12 @@ function summarySection() {
     ["speed-up", (g) => g.speed_up, (g) => (g.speed_up ? `×${g.speed_up.toFixed(1)}` : "–")],
     ["images to it", value("samples"), (g) => short(g.samples?.mean)],
     ["traffic to it", value("bytes"), (g) => (g.bytes ? `${short(g.bytes.mean)}B` : "–")],
-    ["drift", value("drift"), (g) => g.drift.mean.toFixed(2)],
+    ["drift", value("drift"), (g) => g.drift?.mean.toFixed(2)],
     ["compute a step", value("compute"), (g) => `×${g.compute.mean.toFixed(2)}`],
     ["seeds", (g) => g.seeds],
   ], () => data.groups, { id: "comparison", "aria-label": "comparison" });
   section("summary", "Summary", null, data.verdicts.map((text) => el("p", { class: "verdict" }, text)), el("div", { class: "cards" }, cards), table,
-    el("p", { class: "hint" }, `Test accuracy; ± is the standard deviation over seeds. The target of ${target} is what the first method reached. Compute counts multiply-adds of a step, relative to plain training.`));
+    el("p", { class: "hint" }, `Test accuracy; ± is the standard deviation over seeds. Compute counts multiply-adds of a step, relative to plain training.`));
 }
 
 /** In colour only where the 95 % interval leaves no doubt about the sign. */
@@ -41,7 +41,7 @@ function grid(rows, columns, values, label) {
     tooltip: { ...base().tooltip, formatter: ({ value: [x, y, count] }) => escaped(label(x, y, count)) },
     xAxis: { type: "category", data: columns, ...axis("", { axisLabel: { color: css("--soft"), rotate: columns.length > 6 ? 40 : 0, width: 90, overflow: "truncate", hideOverlap: true }, splitLine: { show: false } }) },
     yAxis: { type: "category", data: rows, inverse: true, ...axis("", { axisLabel: { color: css("--soft"), width: 92, overflow: "truncate", hideOverlap: true }, splitLine: { show: false } }) },
-    visualMap: { min: 0, max: Math.max(1, ...cells.map((cell) => cell[2])), orient: "horizontal", left: "center", bottom: 0, itemHeight: 120, itemWidth: 12, textStyle: { color: css("--soft") }, inRange: { color: isDark() ? ["#1f2833", "#2b6d99", "#7cc4f2", "#f3fbff"] : ["#f4f8fb", "#9cc9e6", "#2f86bd", "#08385c"] } },
+    visualMap: { min: 0, max: cells.reduce((most, cell) => Math.max(most, cell[2]), 1), orient: "horizontal", left: "center", bottom: 0, itemHeight: 120, itemWidth: 12, textStyle: { color: css("--soft") }, inRange: { color: isDark() ? ["#1f2833", "#2b6d99", "#7cc4f2", "#f3fbff"] : ["#f4f8fb", "#9cc9e6", "#2f86bd", "#08385c"] } },
     series: [{ type: "heatmap", data: cells, label: { show: rows.length * columns.length <= 220, fontSize: 10, formatter: ({ value }) => (value[2] ? short(value[2]) : "") }, emphasis: { itemStyle: { borderColor: css("--text"), borderWidth: 1 } } }],
   };
 }
@@ -54,7 +54,7 @@ function partitionSection() {
     const problem = data.problems[number], counts = problem.counts.slice(0, MOST_CLIENTS);
     const total = (row) => row.reduce((sum, value) => sum + value, 0);
     const names = counts.map((row, client) => `${problem.sites[client] ?? `client ${client}`}: ${total(row).toLocaleString("en")}`);
-    const place = chart(`partition-${number}`, "Images of each class at each client", () => grid(names, problem.classes, counts, (x, y, count) => `${problem.classes[x]} at ${names[y].split(":")[0]}: ${count} images`));
+    const place = chart(`partition-${number}`, "Images of each class at each client", () => grid(names, problem.classes, counts, (x, y, count) => `${problem.classes[x]} at ${problem.sites[y] ?? `client ${y}`}: ${count} images`));
     place.style.height = `${Math.min(60, Math.max(18, 8 + 1.6 * counts.length))}rem`;
     const more = problem.counts.length > MOST_CLIENTS ? ` The first ${MOST_CLIENTS} of ${problem.counts.length} clients.` : "";
     return el("figure", {}, place, el("figcaption", {}, `${problem.counts.length} clients, ${total(problem.counts.map(total)).toLocaleString("en")} training images, ${problem.test_samples.toLocaleString("en")} test images. Heterogeneity ${problem.heterogeneity.toFixed(2)}: mean distance of a client's class shares from those of all (0: alike, 1: nothing in common).${more}`));
@@ -110,28 +110,28 @@ function scatter(run, round, off) {
 
 function classSection() {
   const classes = data.problems[data.runs[0].problem].classes;
-  const same = data.runs.filter((run) => data.problems[run.problem].classes.length === classes.length && run.per_class);
+  const same = () => data.runs.filter((run) => data.problems[run.problem].classes.length === classes.length && run.per_class);
   const perClass = () => ({
     grid: { left: 52, right: 12, top: 34, bottom: 72 },
     tooltip: { ...base().tooltip, trigger: "axis", formatter: (items) => `<b>${escaped(items[0].axisValue)}</b>${items.map((item) => `<div>${item.marker}${escaped(item.seriesName)}: <b>${short(item.value)} %</b></div>`).join("")}` },
     xAxis: { type: "category", data: classes, ...axis("", { axisLabel: { color: css("--soft"), rotate: classes.length > 5 ? 40 : 0, width: 80, overflow: "truncate", hideOverlap: true } }) },
     yAxis: { type: "value", max: 100, ...axis("Accuracy, %", { nameGap: 38 }) },
     series: data.groups.map((group, number) => [group, number]).filter(([, number]) => !hidden.has(number)).map(([group, number]) => {
-      const runs = same.filter((run) => run.group === number);
+      const runs = same().filter((run) => run.group === number);
       return { type: "bar", name: group.label, color: colour(number), barGap: "10%", data: classes.map((_, i) => { const found = runs.map((run) => run.per_class[i]).filter((v) => v !== null); return found.length ? Number((100 * mean(found)).toFixed(2)) : null; }) };
     }),
   });
-  const looked = data.runs.filter((run) => run.last);
+  const found = () => data.runs.filter((run) => run.last), looked = found();
   let chosen = 0;
   const confusion = () => {
-    const run = looked[chosen], own = data.problems[run.problem].classes, n = own.length;
+    const run = found()[chosen], own = data.problems[run.problem].classes, n = own.length;
     const extra = run.last.confusion[0].length > n;
     const values = run.last.confusion.map((row) => (extra ? [...row.slice(0, n), row.slice(n).reduce((a, b) => a + b, 0)] : row));
     const columns = extra ? [...own, "a virtual class"] : own;
     return grid(own, columns, values, (x, y, count) => `${own[y]} taken for ${columns[x]}: ${count}`);
   };
   const clients = () => {
-    const run = looked[chosen], accuracies = run.columns.accuracy.filter((value) => value !== null), sites = data.problems[run.problem].sites;
+    const run = found()[chosen], accuracies = run.columns.accuracy.filter((value) => value !== null), sites = data.problems[run.problem].sites;
     const names = run.last.clients.map((client) => sites[client] ?? `client ${client}`);
     return {
       grid: { left: 52, right: 12, top: 34, bottom: 72 },
@@ -161,6 +161,8 @@ function experimentSection() {
   }));
 }
 
+let refillIndex = () => {};
+
 /** Many runs: a table to filter and sort, and the curves of those that are ticked. */
 function indexSection() {
   const ticked = new Set(data.runs.map((run, i) => [run.best, i]).sort((a, b) => b[0] - a[0]).slice(0, 5).map(([, i]) => i));
@@ -168,7 +170,8 @@ function indexSection() {
   const keys = { data: "data.name", partition: "partition.name", algorithm: "algorithm.name", objective: "objective.name", virtual: "virtual.name" };
   const matches = (run) => Object.entries(keys).every(([name, key]) => !filters[name] || String(run.settings[key]) === filters[name])
     && filters.text.toLowerCase().split(/\s+/).every((word) => run.search.includes(word));
-  data.runs.forEach((run, i) => { run.number = i; run.search = [run.name, data.groups[run.group].label, ...Object.entries(run.settings).map(([key, value]) => `${key}=${value}`)].join(" ").toLowerCase(); });
+  const prepare = () => data.runs.forEach((run, i) => { run.number = i; run.search = [run.name, data.groups[run.group].label, ...Object.entries(run.settings).map(([key, value]) => `${key}=${value}`)].join(" ").toLowerCase(); });
+  prepare();
   const count = el("span", { class: "hint", role: "status" });
   const rows = () => { const found = data.runs.filter(matches); count.textContent = `${found.length} of ${data.runs.length} runs`; return found; };
   const tick = (run) => el("input", { type: "checkbox", checked: ticked.has(run.number), "aria-label": `show ${run.name}`, onchange: (event) => { event.target.checked ? ticked.add(run.number) : ticked.delete(run.number); draw("index"); } });
@@ -181,6 +184,7 @@ function indexSection() {
     ["best, %", (run) => run.best, (run) => (100 * run.best).toFixed(1)],
     ["last 10 %, %", (run) => run.final, (run) => (100 * run.final).toFixed(1)],
   ], rows, { id: "runs", "aria-label": "runs" });
+  refillIndex = () => { prepare(); refill(); };
   const refill = () => table.querySelector("table").refill();
   const selects = Object.entries(keys).map(([name, key]) => {
     const values = ["all", ...new Set(data.runs.map((run) => String(run.settings[key])))];
@@ -199,8 +203,7 @@ function indexSection() {
 
 function build() {
   document.getElementById("title").textContent = data.title;
-  const seeds = new Set(data.runs.map((run) => run.seed)).size;
-  document.getElementById("about").textContent = `${data.runs.length} run${data.runs.length > 1 ? "s" : ""}, ${data.groups.length} method${data.groups.length > 1 ? "s" : ""}, ${seeds} seed${seeds > 1 ? "s" : ""}; vhl ${data.version}`;
+  say();
   charts.forEach(({ instance }) => instance?.dispose());
   charts.clear();
   document.getElementById("contents").replaceChildren();
@@ -208,6 +211,12 @@ function build() {
   if (!data.whole) indexSection();
   else [summarySection, accuracySection, trainingSection, partitionSection, pictureSection, featureSection, classSection, experimentSection].forEach((make) => make());
   drawAll();
+}
+
+/** What there is, in a line. */
+function say() {
+  const seeds = new Set(data.runs.map((run) => run.seed)).size;
+  document.getElementById("about").textContent = `${data.runs.length} run${data.runs.length > 1 ? "s" : ""}, ${data.groups.length} method${data.groups.length > 1 ? "s" : ""}, ${seeds} seed${seeds > 1 ? "s" : ""}; vhl ${data.version}`;
 }
 
 /** While runs go on: new numbers into the figures that are there; all anew where there is more to show. */
@@ -221,7 +230,9 @@ async function renew() {
     data = { ...(await answer.json()), live: true };
     window.report.data = data;
     if (shape(data) !== before) build();
-    else if (data.whole) summarySection();
+    else if (data.whole) { summarySection(); experimentSection(); }
+    else refillIndex();
+    say();
     drawAll();
     about.classList.remove("stale");
   } catch {

@@ -1,0 +1,865 @@
+"""The page as a person meets it, in a browser."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vhl.engine.record import Record
+from vhl.report.content import content
+from vhl.report.serve import serving
+from vhl.report.write import write_report
+from vhl.runs.compare import compare
+from vhl.runs.folder import RunFolder
+
+Write = Callable[..., RunFolder]
+SECONDS = 6
+"""A page is to be drawn within two; other work may slow the machine down."""
+
+
+@pytest.fixture(scope="module")
+def report(compared: list[RunFolder], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(compared, file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def seen(report: Path, open_in_browser: Any) -> Iterator[Any]:
+    """The page, opened once; not to be changed."""
+    with open_in_browser(report) as look:
+        yield look
+
+
+@pytest.fixture
+def look(seen: Any) -> Iterator[Any]:
+    """The page to work with; afterwards it is as if just opened."""
+    yield seen
+    seen.page.reload()
+
+
+def test_the_page_opens_from_disk_and_asks_for_nothing(seen: Any, report: Path) -> None:
+    assert seen.said == [] and set(seen.requested) == {report.as_uri()}
+    assert seen.page.title() == seen.texts("h1")[0] == "compared0"
+    assert seen.texts("#about")[0].startswith("7 runs, 3 methods, 3 seeds; vhl ")
+    headings = seen.texts("section > h2")
+    assert headings == seen.texts("#contents a") and len(headings) == 8
+
+
+def test_every_chart_is_painted(seen: Any) -> None:
+    """More than one colour on each canvas: a curve on its background."""
+    painted = seen.page.evaluate(
+        """() => [...report.charts.values()].map(({ place }) => {
+            const canvas = place.querySelector("canvas");
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            return new Set(new Uint32Array(data.buffer)).size;
+        })"""
+    )
+    assert len(painted) == 10 and min(painted) > 10
+
+
+# --- numbers -------------------------------------------------------------------------------------------
+
+
+def curve(
+    runs: Sequence[RunFolder],
+    value: Callable[[Record], float | None],
+    x: str = "round",
+    window: int = 1,
+    scale: float = 1.0,
+) -> list[list[float]]:
+    """What a curve shows, from the records: place, mean, round, lowest, highest, seeds."""
+    seeds = []
+    for run in runs:
+        records = run.records()
+        places: list[float] = [r.round for r in records]
+        if x != "round":
+            places = list(itertools.accumulate(getattr(r, x) for r in records))
+        known = {r.round: scale * v for r in records if (v := value(r)) is not None}
+        seeds.append(
+            {
+                r.round: (place, statistics.mean(known[n] for n in known if abs(n - r.round) <= window // 2))
+                for r, place in zip(records, places, strict=True)
+                if r.round in known
+            }
+        )
+    made = []
+    for round_ in seeds[0]:
+        own = [seed[round_] for seed in seeds]
+        values = [v for _, v in own]
+        made.append(
+            [
+                statistics.mean(p for p, _ in own),
+                statistics.mean(values),
+                round_,
+                min(values),
+                max(values),
+                len(own),
+            ]
+        )
+    return made
+
+
+def is_curve(drawn: list[Any], expected: list[list[float]]) -> bool:
+    return len(drawn) == len(expected) and all(
+        point == pytest.approx(other, rel=1e-4) for point, other in zip(drawn, expected, strict=True)
+    )
+
+
+def methods(compared: list[RunFolder]) -> list[list[RunFolder]]:
+    return [compared[:3], compared[3:6], compared[6:]]
+
+
+def test_the_accuracy_of_each_method(seen: Any, compared: list[RunFolder]) -> None:
+    """Smoothed over three of these thirty rounds, every round as well; a band where there are seeds."""
+    series = seen.series("accuracy")
+    for group, runs in enumerate(methods(compared)):
+        smooth = curve(runs, lambda r: r.accuracy, window=3, scale=100)
+        assert is_curve(series[f"group-{group}"], smooth)
+        every = curve(runs, lambda r: r.accuracy, scale=100)
+        assert is_curve(series[f"raw-{group}"], [point[:2] for point in every])
+        assert (f"band-{group}" in series) == (len(runs) > 1)
+    assert len(series) == 8
+
+
+def test_drift_and_virtual_accuracy(seen: Any, compared: list[RunFolder]) -> None:
+    drift, virtual = seen.series("drift"), seen.series("virtual-accuracy")
+    for group, runs in enumerate(methods(compared)):
+        assert is_curve(drift[f"group-{group}"], curve(runs, lambda r: r.drift))
+        if group:
+            expected = curve(runs, lambda r: r.virtual_accuracy, scale=100)
+            assert is_curve(virtual[f"group-{group}"], expected)
+    assert "group-0" not in virtual
+
+
+def test_each_term_of_the_loss(seen: Any, compared: list[RunFolder]) -> None:
+    select = seen.page.locator("#training select")
+    assert select.locator("option").all_text_contents() == ["natural", "virtual"]
+    for term in ("virtual", "natural"):
+        select.select_option(label=term)
+        series = seen.series("loss")
+        shown = [g for g in range(3) if f"group-{g}" in series]
+        assert shown == ([1, 2] if term == "virtual" else [0, 1, 2])
+        for group in shown:
+            expected = curve(methods(compared)[group], lambda r, term=term: r.loss.get(term))
+            assert is_curve(series[f"group-{group}"], expected)
+
+
+def test_who_has_what(seen: Any) -> None:
+    cells = [[0, 0, 30], [1, 0, 0], [2, 0, 4], [0, 1, 1], [1, 1, 20], [2, 1, 5]]
+    assert list(seen.named("partition-0").values()) == [cells]
+    assert seen.option("partition-0", "xAxis[0].data") == ["cat", "dog", "owl"]
+    assert seen.option("partition-0", "yAxis[0].data") == ["client 0: 34", "client 1: 26"]
+    assert list(seen.named("partition-1").values()) == [[[0, 0, 7], [1, 0, 8], [2, 0, 9]]]
+    assert seen.option("partition-1", "yAxis[0].data") == ["Rome: 24"]
+    captions = seen.texts("#partition figcaption")
+    assert captions[0].startswith("2 clients, 60 training images, 1,500 test images. Heterogeneity 0.43:")
+    assert captions[1].startswith("1 clients, 24 training images")
+
+
+def test_the_accuracy_of_each_class(seen: Any, compared: list[RunFolder]) -> None:
+    drawn = seen.named("per-class")
+    labels = [row.label for row in compare(compared).rows]
+    assert list(drawn) == labels and seen.option("per-class", "xAxis[0].data") == ["cat", "dog", "owl"]
+    for label, runs in zip(labels, methods(compared), strict=True):
+        last = [[r.per_class for r in run.records() if r.per_class][-1] for run in runs]
+        assert drawn[label] == pytest.approx(
+            [100 * statistics.mean(own) for own in zip(*last, strict=True)], abs=0.006
+        )
+
+
+def test_confusion_and_the_clients_of_the_last_round(seen: Any, compared: list[RunFolder]) -> None:
+    """Outputs for virtual classes are one column; the clients stand in the order in which they sent."""
+    (cells,) = seen.named("confusion").values()
+    rows = [[9, 1, 0, 2], [2, 7, 1, 1], [0, 3, 6, 0]]
+    assert cells == [[x, y, count] for y, row in enumerate(rows) for x, count in enumerate(row)]
+    assert seen.option("confusion", "xAxis[0].data") == ["cat", "dog", "owl", "a virtual class"]
+    (bars,) = seen.named("clients").values()
+    assert bars == [25, 62.5, pytest.approx(100 * compared[3].records()[-1].accuracy, abs=0.006)]
+    assert seen.option("clients", "xAxis[0].data") == ["client 1", "client 0", "server"]
+
+
+def test_features_of_each_saved_round_and_model(look: Any, compared: list[RunFolder]) -> None:
+    pictures = content(compared)["runs"][3]["features"]
+    select = look.page.locator("#features select")
+    assert select.locator("option").all_text_contents() == ["10", "30"] and select.input_value() == "1"
+    for number, picture in enumerate(pictures):
+        select.select_option(index=number)
+        drawn = look.named("features-1")
+        for model, kind in itertools.product(("server", "client1"), ("test", "virtual")):
+            points = [p[:3] for p in picture["points"] if p[3:] == [model, kind]]
+            assert drawn.pop(f"{model}, {kind}") == points and points
+        assert drawn == {}
+    for off, left in (
+        ("server", {"client1, test", "client1, virtual"}),
+        ("clients", {"server, test", "server, virtual"}),
+        ("virtual images", {"server, test", "client1, test"}),
+    ):
+        box = look.page.locator("#features").get_by_label(off, exact=True)
+        box.uncheck()
+        assert set(look.named("features-1")) == left
+        box.check()
+        assert len(look.named("features-1")) == 4
+
+
+def test_cards_and_table_show_the_comparison(seen: Any, compared: list[RunFolder]) -> None:
+    comparison = compare(compared)
+    shown = [re.sub(r"\s+", " ", text) for text in seen.texts(".card")]
+    assert seen.texts(".verdict") == content(compared)["verdicts"] and len(seen.texts(".verdict")) == 2
+    for card, cells, row in zip(shown, seen.rows("#comparison"), comparison.rows, strict=True):
+        mean = {
+            name: row.over_seeds(name) for name in ("best", "final", "rounds", "drift", "compute", "samples")
+        }
+        best, final = (
+            f"{100 * mean[m].mean:.1f}" + (f" ± {100 * mean[m].std:.1f}" if row.seeds > 1 else "")
+            for m in ("best", "final")
+        )
+        assert card.startswith(f"{row.label}{final} %") and f"best {best} %" in card
+        assert cells[0] == row.label and cells[1:3] == [best, final]
+        speed_up = comparison.speed_up(row)
+        reached = f"{mean['rounds'].mean:.0f}"
+        if mean["rounds"].count < row.seeds:
+            reached += f" ({mean['rounds'].count} of {row.seeds})"
+        assert cells[4:6] == [reached, "–" if speed_up is None else f"×{speed_up:.1f}"]
+        assert cells[8:] == [f"{mean['drift'].mean:.2f}", f"×{mean['compute'].mean:.2f}", str(row.seeds)]
+        samples = mean["samples"].mean
+        assert cells[6] == (f"{samples / 1000:.3g} k" if samples > 999 else f"{samples:.3g}")
+    gain = content(compared)["groups"][1]["gain"]
+    assert [cells[3] for cells in seen.rows("#comparison")] == ["–", f"+{100 * gain['mean']:.1f}", "–"]
+    assert f"+{100 * gain['mean']:.1f} points over plain training ± {100 * gain['margin']:.1f}" in shown[1]
+
+
+def test_what_was_run(seen: Any, compared: list[RunFolder]) -> None:
+    shown = content(compared)["runs"]
+    assert seen.texts("#experiments summary") == [run["name"] for run in shown]
+    assert seen.texts("#experiments pre.fold") == [run["command"] for run in shown]
+    assert seen.texts("#experiments pre:not(.fold)") == [run["toml"] for run in shown]
+    facts = dict(zip(seen.texts("#experiments dt"), seen.texts("#experiments dd"), strict=True))
+    assert facts["rounds"] == "30 of 30" and facts["GPU"] == "none" and facts["torch"] == "2.99"
+
+
+# --- what a person can do ------------------------------------------------------------------------------
+
+CURVES = ("accuracy", "drift", "loss", "virtual-accuracy")
+
+
+def shown_groups(look: Any, chart: str) -> set[int]:
+    return {int(name[-1]) for name in look.series(chart) if name.startswith("group")}
+
+
+STATES = "all => all.map((button) => button.getAttribute('aria-pressed'))"
+
+
+def tab_to(look: Any, button: Any) -> None:
+    """Through everything that lies before it, as without a mouse."""
+    for _ in range(60):
+        look.page.keyboard.press("Tab")
+        if button.evaluate("button => button === document.activeElement"):
+            return
+    raise AssertionError("Tab never gets there")
+
+
+def test_a_method_is_hidden_everywhere(look: Any) -> None:
+    """By mouse and by keyboard, in whichever section."""
+    buttons = look.page.locator('.legend [data-group="1"]')
+    assert buttons.all_text_contents() == ["fedavg + vhl"] * 3
+    assert buttons.evaluate_all(STATES) == ["true"] * 3
+    tab_to(look, buttons.first)
+    assert buttons.first.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
+    look.page.keyboard.press("Enter")
+    assert buttons.evaluate_all(STATES) == ["false"] * 3
+    for chart in CURVES:
+        assert shown_groups(look, chart) == ({2} if chart == "virtual-accuracy" else {0, 2})
+        assert not [name for name in look.series(chart) if name.endswith("-1")]
+    assert "fedavg + vhl" not in look.named("per-class")
+    buttons.last.click()
+    assert buttons.evaluate_all(STATES) == ["true"] * 3
+    assert shown_groups(look, "accuracy") == {0, 1, 2} and len(look.named("per-class")) == 3
+
+
+def test_what_the_accuracy_is_drawn_against_and_averaged_over(look: Any, compared: list[RunFolder]) -> None:
+    def drawn(x: str, window: int) -> dict[str, list[Any]]:
+        series: dict[str, list[Any]] = look.series("accuracy")
+        for group, runs in enumerate(methods(compared)):
+            expected = curve(runs, lambda r: r.accuracy, x, window, scale=100)
+            assert is_curve(series[f"group-{group}"], expected)
+        return series
+
+    for label, x, title in (
+        ("images", "samples", "Images"),
+        ("wall time", "seconds", "seconds"),
+        ("rounds", "round", "round"),
+    ):
+        look.page.get_by_label(label, exact=True).check()
+        drawn(x, window=3)
+        assert title in look.option("accuracy", "xAxis[0].name")
+    select = look.page.locator("#accuracy select")
+    assert select.locator("option:checked").text_content() == "3 rounds"
+    for label, window in (("no rounds", 1), ("5 rounds", 5), ("11 rounds", 11)):
+        select.select_option(label=label)
+        assert ("raw-0" in drawn("round", window)) == (window > 1)  # it would be the same
+    look.page.get_by_label("every round").uncheck()
+    assert [name for name in look.series("accuracy") if "raw" in name] == []
+
+
+def test_the_table_sorts(look: Any, compared: list[RunFolder]) -> None:
+    def head(text: str) -> Any:
+        return look.page.locator("#comparison th", has_text=text)
+
+    def order() -> list[int]:
+        return [labels.index(cells[0]) for cells in look.rows("#comparison")]
+
+    rows = compare(compared).rows
+    labels = [row.label for row in rows]
+    best = [row.over_seeds("best").mean for row in rows]
+    rising = sorted(range(3), key=best.__getitem__)
+    assert order() == [0, 1, 2] and head("best, %").get_attribute("aria-sort") == "none"
+    for expected, state in ((rising[::-1], "descending"), (rising, "ascending")):
+        head("best, %").get_by_role("button").click()
+        assert order() == expected and head("best, %").get_attribute("aria-sort") == state
+    head("method").get_by_role("button").click()
+    assert order() == [2, 1, 0] and head("method").get_attribute("aria-sort") == "descending"
+    assert head("best, %").get_attribute("aria-sort") == "none"
+    head("gain, points").get_by_role("button").press("Enter")
+    assert order()[0] == 1  # what has no gain comes last
+
+
+def test_the_text_to_copy(seen: Any, compared: list[RunFolder]) -> None:
+    seen.page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    seen.page.locator("#experiments summary").nth(3).click()
+    command, toml = seen.page.locator("#experiments details").nth(3).get_by_role("button").all()
+    toml.click()
+    assert seen.page.evaluate("copied") == compared[3].experiment().toml()
+    command.click()
+    assert seen.page.evaluate("copied") == content(compared)["runs"][3]["command"]
+    assert command.text_content() == "Copied"
+
+
+# --- light and dark ------------------------------------------------------------------------------------
+
+
+def brightness(look: Any) -> tuple[bool, bool]:
+    """Whether the page and the words in its charts are bright."""
+    page = look.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    words = look.option("accuracy", "textStyle.color")
+    return (
+        statistics.mean(map(int, re.findall(r"\d+", page)[:3])) > 128,
+        statistics.mean(bytes.fromhex(words.removeprefix("#"))) > 128,
+    )
+
+
+LIGHT, DARK = (True, False), (False, True)
+
+
+def test_the_theme_is_the_systems_unless_one_is_chosen(report: Path, open_in_browser: Any) -> None:
+    with open_in_browser(report, color_scheme="dark") as look:
+        assert brightness(look) == DARK
+        look.page.emulate_media(color_scheme="light")
+        look.page.reload()
+        assert brightness(look) == LIGHT
+        look.page.locator("#theme").click()
+        assert brightness(look) == DARK
+        look.page.reload()
+        assert brightness(look) == DARK
+        look.page.locator("#theme").click()
+        assert brightness(look) == LIGHT
+
+
+# --- space ---------------------------------------------------------------------------------------------
+
+_COLLISIONS = """() => {
+    const found = [], box = (element) => element.getBoundingClientRect();
+    const name = (element) => `${element.tagName}.${element.className} ${element.textContent.slice(0, 40)}`;
+    const shown = (element) => box(element).width && box(element).height
+        && !["absolute", "fixed"].includes(getComputedStyle(element).position);
+    const check = (parent) => {
+        const children = [...parent.children].filter(shown);
+        const scrolls = getComputedStyle(parent).overflowX !== "visible";
+        children.forEach((child, i) => {
+            const a = box(child);
+            for (const other of children.slice(i + 1)) {
+                const b = box(other);
+                const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+                const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+                if (across > 1 && down > 1) found.push(`${name(child)} overlaps ${name(other)}`);
+            }
+            const outside = a.right > box(parent).right + 1 || a.left < box(parent).left - 1;
+            if (outside && !scrolls) found.push(`${name(child)} leaves ${name(parent)}`);
+            if (!child.matches(".chart, pre, select, table")) check(child);
+        });
+    };
+    document.querySelectorAll("details").forEach((element) => { element.open = true; });
+    check(document.querySelector("header"));
+    document.querySelectorAll("section").forEach((section) => check(section));
+    return found;
+}"""
+"""Siblings that lie on one another and children that stick out, in every section; tables and charts have an
+inside of their own."""
+
+
+def fits(look: Any, width: int) -> None:
+    """Nothing to scroll sideways, and nothing on top of anything else."""
+    look.page.set_viewport_size({"width": width, "height": 900})
+    look.drawn_after()
+    wide = look.page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1] == width
+    assert look.page.evaluate(_COLLISIONS) == []
+    canvases = look.page.evaluate(
+        "[...report.charts.values()].map(({ place, instance }) => [place.clientWidth, instance.getWidth()])"
+    )
+    assert all(place == chart > 0 for place, chart in canvases)
+
+
+def test_everything_fits(look: Any) -> None:
+    for width in (320, 400, 1920, 1280):
+        fits(look, width)
+
+
+# --- hostile names -------------------------------------------------------------------------------------
+
+HOSTILE = [
+    "<script>window.ran = 1</script>",
+    "</script><script>window.ran = 1</script>",
+    "<img src=x onerror='window.ran = 1'>",
+    "\"double\" 'single' `back` &amp; &lt;b&gt;",
+    "{{data}} {{js}} ${window.ran = 1} {a|b} {b0}",
+    "back\\slash\\n \\u003cb\\u003e",
+    "a: b: c",
+    "🦊 emoji",
+    "מימין לשמאל \u202e gnorts",
+    "long " + "x" * 195,
+]
+
+
+@pytest.fixture(scope="module")
+def hostile_runs(write: Write, record: Any, tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Hostile classes, sites, terms of the loss, settings, machines and names."""
+    root = tmp_path_factory.mktemp("hostile")
+    count = len(HOSTILE)
+    problem = {
+        "classes": HOSTILE,
+        "sites": HOSTILE[::-1],
+        "counts": [[x + count * y for x in range(count)] for y in range(count)],
+    }
+    runs = []
+    for number, word in enumerate(HOSTILE):
+        rounds = [
+            record(i, 0.1 * i, loss=dict.fromkeys(HOSTILE, 1.0), per_class=[0.5] * count) for i in (1, 2)
+        ]
+        folder = root / f"{number} {word.replace('/', '∕')}"
+        runs.append(write(folder, rounds, problem, {"processor": word}, data=f"folder:{word}"))
+    runs[0].save_last(
+        {
+            "confusion": torch.ones(count, count, dtype=torch.int64),
+            "clients": torch.arange(count),
+            "client_accuracy": torch.full((count,), 0.5),
+        }
+    )
+    labels = torch.arange(count)
+    features = torch.randn(count, 3, generator=torch.Generator().manual_seed(0))
+    runs[0].save_features(1, {"server.test.features": features, "server.test.labels": labels})
+    return runs
+
+
+@pytest.fixture(scope="module")
+def hostile(
+    hostile_runs: list[RunFolder], tmp_path_factory: pytest.TempPathFactory, open_in_browser: Any
+) -> Iterator[Any]:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(hostile_runs, file, title="".join(HOSTILE))
+    with open_in_browser(file) as look:
+        yield look
+
+
+def harmless(look: Any) -> None:
+    assert look.said == [] and look.page.evaluate("window.ran") is None
+    assert look.page.locator("main script, main iframe, body > b, h1 *").count() == 0
+    assert look.page.locator("img:not([src^='data:'])").count() == 0
+
+
+def test_hostile_names_are_text(hostile: Any, hostile_runs: list[RunFolder]) -> None:
+    labels = [row.label for row in compare(hostile_runs).rows]
+    assert all(word in label for word, label in zip(HOSTILE, labels, strict=True))
+    assert hostile.texts("h1") == ["".join(HOSTILE)] and hostile.page.title() == "".join(HOSTILE)
+    for legend in ("#accuracy", "#training", "#classes"):
+        assert hostile.texts(f"{legend} .legend button") == labels
+    assert hostile.texts(".card .label") == labels
+    assert [cells[0] for cells in hostile.rows("#comparison")] == labels
+    assert hostile.texts("#training option") == HOSTILE
+    assert hostile.texts("#experiments summary") == [run.path.name for run in hostile_runs]
+    assert hostile.texts("#experiments pre:not(.fold)") == [run.experiment().toml() for run in hostile_runs]
+    processors = hostile.page.locator("#experiments dt:text-is('processor') + dd").all_text_contents()
+    assert processors == HOSTILE
+    assert hostile.option("per-class", "xAxis[0].data") == HOSTILE
+    assert list(hostile.named("per-class")) == labels
+    assert [name.rpartition(": ")[0] for name in hostile.option("partition-0", "yAxis[0].data")] == HOSTILE[
+        ::-1
+    ]
+    assert hostile.option("clients", "xAxis[0].data") == [*HOSTILE[::-1], "server"]
+    harmless(hostile)
+
+
+_TIP = """([name, series, item]) => {
+    const { instance, place } = report.charts.get(name);
+    instance.dispatchAction({ type: "showTip", seriesIndex: series, dataIndex: item });
+    const tip = [...place.children].filter((child) => !child.querySelector("canvas")).at(-1);
+    const tags = [...new Set([...tip.querySelectorAll("*")].map((element) => element.tagName))];
+    return [tip.textContent, tags.filter((tag) => !["B", "DIV", "SPAN"].includes(tag))];
+}"""
+
+
+def tip(look: Any, chart: str, series: int, item: int) -> str:
+    """What stands beside the mouse at a point."""
+    text, tags = look.page.evaluate(_TIP, [chart, series, item])
+    assert tags == []
+    return str(text)
+
+
+def test_hostile_names_beside_the_mouse(hostile: Any, hostile_runs: list[RunFolder]) -> None:
+    labels = [row.label for row in compare(hostile_runs).rows]
+    for chart in ("accuracy", "drift", "loss"):
+        text = tip(hostile, chart, 0, 1)
+        assert text.startswith("Round 2") and all(label in text for label in labels)
+    for number, word in enumerate(HOSTILE):
+        assert tip(hostile, "per-class", 0, number).startswith(word)
+        site = HOSTILE[::-1][number]
+        assert tip(hostile, "clients", 0, number) == f"{site}: 50 %"
+        cell = number * len(HOSTILE)  # the first class at this site
+        assert tip(hostile, "partition-0", 0, cell) == f"{HOSTILE[0]} at {site}: {cell} images"
+        assert tip(hostile, "confusion", 0, number) == f"{HOSTILE[0]} taken for {word}: 1"
+    tips = {tip(hostile, "features-0", 0, number) for number in range(len(HOSTILE))}
+    assert tips == {f"{word}: server, test" for word in HOSTILE}
+    harmless(hostile)
+
+
+def test_hostile_names_fit(hostile: Any) -> None:
+    """Those beside the mouse too, which lie over the rest."""
+    for width in (400, 1920):
+        fits(hostile, width)
+        for chart, item in (("accuracy", 1), ("clients", 0), ("partition-0", 9)):
+            tip(hostile, chart, 0, item)
+        fits(hostile, width)
+
+
+def test_hostile_names_in_an_index(
+    hostile_runs: list[RunFolder], write: Write, open_in_browser: Any, tmp_path: Path
+) -> None:
+    more = [write(tmp_path / f"more{i}", [0.0], training={"lr": 0.01 * i}) for i in range(1, 12)]
+    write_report([*hostile_runs, *more], tmp_path / "report.html")
+    with open_in_browser(tmp_path / "report.html") as look:
+        assert [cells[0] for cells in look.rows("#runs")][:10] == [run.path.name for run in hostile_runs]
+        look.page.get_by_role("searchbox").fill(HOSTILE[2])
+        assert len(look.rows("#runs")) == 1
+        names = list(look.named("index"))
+        text = tip(look, "index", 0, 1)
+        assert names and all(name in text for name in names)
+        harmless(look)
+        fits(look, 400)
+
+
+# --- many runs, many rounds ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(write: Write, record: Any, tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Two hundred runs of a hundred rounds."""
+    root = tmp_path_factory.mktemp("many")
+    choices = itertools.product(("digits", "svhn"), ("lda", "iid"), ("fedavg", "fedprox"), ("plain", "vhl"))
+    runs = []
+    for data, partition, algorithm, objective in choices:
+        for seed in range(13 if len(runs) < 104 else 12):
+            number = len(runs)
+            best = (number * 37 % 200) / 200  # all different
+            rounds = [record(i, best * i / 100) for i in range(1, 101)]
+            named = {"data": data, "partition": partition, "algorithm": algorithm, "objective": objective}
+            lr = {"lr": round(0.001 * (number % 25 + 1), 3)}
+            runs.append(
+                write(root / f"run{number:03}", rounds, training=lr, seeds={"batches": seed}, **named)
+            )
+    return runs
+
+
+@pytest.fixture(scope="module")
+def index(
+    many: list[RunFolder], tmp_path_factory: pytest.TempPathFactory, open_in_browser: Any
+) -> Iterator[Any]:
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(many, file)
+    assert len(many) == 200 and file.stat().st_size < 8e6
+    with open_in_browser(file) as look:
+        assert look.drawn_after() < SECONDS
+        yield look
+
+
+@pytest.fixture
+def look_at_index(index: Any) -> Iterator[Any]:
+    """The index to work with; afterwards it is as if just opened."""
+    yield index
+    index.page.reload()
+
+
+def names(look: Any) -> list[str]:
+    return [cells[0] for cells in look.rows("#runs")]
+
+
+def test_an_index_shows_the_best_five(index: Any, many: list[RunFolder]) -> None:
+    assert names(index) == [run.path.name for run in many]
+    best = {run.path.name: max(r.accuracy for r in run.records()) for run in many}
+    assert list(index.named("index")) == sorted(best, key=best.__getitem__, reverse=True)[:5]
+    drawn = index.named("index")["run027"]  # 27 × 37 = 999: the best
+    records = many[27].records()
+    assert is_curve(drawn, [[r.round, 100 * r.accuracy] for r in records])
+    row = index.rows("#runs")[27]
+    final = statistics.mean(r.accuracy for r in records[-10:])
+    assert row[-2:] == [f"{100 * best['run027']:.1f}", f"{100 * final:.1f}"] and row[-3] == "100"
+    assert index.said == []
+
+
+def test_an_index_fits(index: Any) -> None:
+    for width in (400, 1920, 1280):
+        fits(index, width)
+
+
+def test_runs_are_filtered_by_words_and_choices(look_at_index: Any, many: list[RunFolder]) -> None:
+    def expected(test: Callable[[Any], bool]) -> list[str]:
+        return [run.path.name for run in many if test(run.experiment())]
+
+    def choice(label: str) -> Any:
+        return look.page.locator("label", has_text=re.compile(f"^{label}")).locator("select")
+
+    look = look_at_index
+    search = look.page.get_by_role("searchbox")
+    search.fill("training.lr=0.007 SVHN")
+    found = expected(lambda e: e.training.lr == 0.007 and e.data.name == "svhn")
+    assert names(look) == found and 0 < len(found) < 10
+    assert look.texts("#index [role=status]") == [f"{len(found)} of 200 runs"]
+    search.fill("")
+    choice("objective").select_option(label="plain")
+    choice("partition").select_option(label="iid")
+    found = expected(lambda e: e.objective.name == "plain" and e.partition.name == "iid")
+    assert names(look) == found and 40 < len(found) < 60
+    search.fill("run19")
+    assert names(look) == [name for name in found if "run19" in name]
+    search.fill("")
+    choice("objective").select_option(label="all")
+    assert names(look) == expected(lambda e: e.partition.name == "iid")
+    search.fill("no such run")
+    assert names(look) == [] and look.texts("#index [role=status]") == ["0 of 200 runs"]
+    assert choice("virtual").count() == 0  # all have the same
+    assert look.said == []
+
+
+def test_an_index_sorts_and_stays_sorted(look_at_index: Any, many: list[RunFolder]) -> None:
+    look = look_at_index
+    best = [run.path.name for run in sorted(many, key=lambda run: -run.records()[-1].accuracy)]
+    head = look.page.locator("#runs th").filter(has_text="best")
+    head.get_by_role("button").click()
+    assert names(look) == best and head.get_attribute("aria-sort") == "descending"
+    look.page.get_by_role("searchbox").fill("fedprox")
+    kept = {run.path.name for run in many if run.experiment().algorithm.name == "fedprox"}
+    assert names(look) == [name for name in best if name in kept]
+    look.page.get_by_role("searchbox").fill("")
+    head.get_by_role("button").click()
+    assert names(look) == best[::-1] and head.get_attribute("aria-sort") == "ascending"
+
+
+def test_ticked_runs_are_drawn(look_at_index: Any) -> None:
+    look = look_at_index
+    before = list(look.named("index"))
+    look.page.get_by_label("show run003", exact=True).check()
+    assert list(look.named("index")) == [*before, "run003"]
+    look.page.get_by_label(f"show {before[0]}", exact=True).uncheck()
+    assert list(look.named("index")) == [*before[1:], "run003"]
+    look.page.get_by_role("searchbox").fill("run003")
+    assert look.page.get_by_label("show run003", exact=True).is_checked()
+
+
+def test_ten_runs_of_a_thousand_rounds(
+    write: Write, record: Any, open_in_browser: Any, tmp_path: Path
+) -> None:
+    rounds = [record(i, 0.9 - 1 / (i + 1), virtual_accuracy=1 / i) for i in range(1, 1001)]
+    runs = [write(tmp_path / f"run{i}", rounds, training={"lr": 0.01 * i}) for i in range(1, 11)]
+    file = tmp_path / "report.html"
+    write_report(runs, file)
+    assert file.stat().st_size < 8e6
+    with open_in_browser(file) as look:
+        assert look.drawn_after() < SECONDS and look.said == []
+        assert len(look.series("accuracy")["group-9"]) == 1000
+
+
+def test_very_many_classes(write: Write, open_in_browser: Any, tmp_path: Path) -> None:
+    """So many cells that a function cannot take each as an argument."""
+    count = 400
+    run = write(
+        tmp_path / "run",
+        [0.5],
+        {"classes": [f"class {i}" for i in range(count)], "counts": [[1] * count] * 300},
+    )
+    run.save_last(
+        {
+            "confusion": torch.eye(count, dtype=torch.int64),
+            "clients": torch.tensor([0]),
+            "client_accuracy": torch.tensor([0.5]),
+        }
+    )
+    write_report([run], tmp_path / "report.html")
+    with open_in_browser(tmp_path / "report.html") as look:
+        assert look.said == []
+        assert look.option("confusion", "series[0].data.length") == count**2
+        assert look.option("partition-0", "series[0].data.length") == 200 * count
+        assert "The first 200 of 300 clients." in look.texts("#partition figcaption")[0]
+
+
+@pytest.fixture(scope="module")
+def single(write: Write, tmp_path_factory: pytest.TempPathFactory, open_in_browser: Any) -> Iterator[Any]:
+    """One round of one run, with a target of its own and with natural images."""
+    folder = tmp_path_factory.mktemp("single")
+    run = write(folder / "run", [0.5], objective="plain")
+    write_report([run], folder / "report.html", target=0.455, natural_from=folder)
+    with open_in_browser(folder / "report.html") as look:
+        yield look
+
+
+def test_one_round_of_one_run(single: Any) -> None:
+    """Without classes' accuracies, virtual data or a look at the last round."""
+    assert single.said == [] and single.texts("#about")[0].startswith("1 run, 1 method, 1 seed; ")
+    assert single.series("accuracy")["group-0"] == [[1, 50, 1, 50, 50, 1]]
+    assert single.texts(".verdict") == []
+
+
+def test_a_target_of_ones_own(single: Any) -> None:
+    assert "rounds to 45.5 %" in single.texts("#comparison th")
+    assert "what the first method reached" not in single.texts("#summary .hint")[-1]
+
+
+def test_seeds_that_are_not_equally_far(
+    write: Write, record: Any, open_in_browser: Any, tmp_path: Path
+) -> None:
+    """A curve ends where the first of them does, and leaves out rounds in which one diverged."""
+    nan = float("nan")
+    short = [record(1, 0.5, drift=nan, loss={"natural": nan}), record(2, 0.1, drift=3.0)]
+    runs = [write(tmp_path / "0", short), write(tmp_path / "1", [0.7, 0.3, 0.9], seeds={"batches": 1})]
+    write_report(runs, tmp_path / "report.html")
+    with open_in_browser(tmp_path / "report.html") as look:
+        assert look.said == [] and "NaN" not in look.texts("main")[0]
+        assert look.series("accuracy")["group-0"] == [[1, 60, 1, 50, 70, 2], [2, 20, 2, 10, 30, 2]]
+        assert look.series("drift")["group-0"] == [[2, 2, 2, 1, 3, 2]]
+
+
+# --- pictures ------------------------------------------------------------------------------------------
+
+
+def test_pictures_of_virtual_images(seen: Any) -> None:
+    """Two of the three are the same; no natural image unless asked for."""
+    images = seen.page.locator("#pictures img")
+    assert images.evaluate_all("all => all.map((image) => [image.naturalWidth, image.naturalHeight])") == [
+        [20, 10],
+        [20, 10],
+    ]
+    assert seen.texts("#pictures figcaption") == ["Virtual images (noise), one row a class"] * 2
+
+
+def test_natural_images_where_asked_for(single: Any) -> None:
+    assert single.texts("#pictures figcaption") == ["Natural training images, one row a class"]
+    assert single.page.locator("img").evaluate("image => image.naturalWidth") > 100
+
+
+# --- while runs go on ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def going_on(write: Write, record: Any, tmp_path: Path) -> list[RunFolder]:
+    first = [record(1, 0.25, per_class=[0.1, 0.2, 0.3])]
+    return [
+        write(tmp_path / "plain", first, objective="plain", rounds=4),
+        write(tmp_path / "ours", first, objective="vhl", rounds=4),
+    ]
+
+
+def accuracies(look: Any, group: int) -> list[float]:
+    return [point[1] for point in look.series("accuracy").get(f"group-{group}", [])]
+
+
+def test_a_page_opened_before_the_first_round(
+    write: Write, record: Any, open_in_browser: Any, tmp_path: Path
+) -> None:
+    """It comes by itself, and so does every later round, in seconds; what was hidden stays hidden."""
+    runs = [write(tmp_path / name, [], objective=name) for name in ("plain", "vhl")]
+    with serving(lambda: content(runs)) as server, open_in_browser(server.url) as look:
+        assert "evaluated round yet" in look.texts("body")[0]
+        for run in runs:
+            run.append(record(1, 0.25))
+        look.page.wait_for_selector("#accuracy canvas")
+        look.said.clear()  # that there was no page yet
+        look.page.locator("#accuracy .legend button").first.click()
+        assert accuracies(look, 1) == [25]
+        for run in runs:
+            run.append(record(2, 0.5))
+        look.page.wait_for_function(
+            "() => report.charts.get('accuracy').instance.getOption().series[0].data.length === 2"
+        )
+        assert accuracies(look, 1) == [25, 50] and accuracies(look, 0) == []
+        assert look.page.locator("#accuracy .legend button").first.get_attribute("aria-pressed") == "false"
+        assert look.said == []
+        assert set(look.requested) == {server.url, f"{server.url}data.json"}
+
+
+def renew(look: Any, address: str) -> None:
+    """Three seconds later."""
+    with look.page.expect_response(f"{address}data.json"):
+        look.page.clock.run_for(3000)
+    look.page.evaluate("fetch('data.json').then((answer) => answer.text())")  # after the page's own
+
+
+def test_everything_on_a_live_page_is_renewed(
+    going_on: list[RunFolder], write: Write, record: Any, open_in_browser: Any, tmp_path: Path
+) -> None:
+    with serving(lambda: content(going_on)) as server, open_in_browser(server.url, clock=True) as look:
+        look.page.locator("#comparison th button").nth(0).click()  # by name, falling
+        for number, run in enumerate(going_on):
+            run.append(record(2, 0.5 + 0.25 * number, per_class=[0.4, 0.5, 0.6]))
+        renew(look, server.url)
+        table = [["fedavg + vhl", "75.0"], ["fedavg + plain", "50.0"]]
+        assert [cells[:2] for cells in look.rows("#comparison")] == table
+        assert accuracies(look, 1) == [25, 75]
+        assert look.named("per-class")["fedavg + vhl"] == [40, 50, 60]
+        assert "2 of 4" in look.texts("#experiments dd")
+        # a method that begins later
+        look.page.locator("#accuracy .legend button").first.click()
+        going_on.append(write(tmp_path / "third", [0.5], algorithm="fedprox", rounds=4))
+        renew(look, server.url)
+        assert look.texts("#accuracy .legend button") == ["fedavg + plain", "fedavg + vhl", "fedprox + vhl"]
+        assert shown_groups(look, "accuracy") == {1, 2} and look.said == []
+        assert look.texts("#about")[0].startswith("3 runs, 3 methods")
+
+
+def test_the_run_is_over(going_on: list[RunFolder], open_in_browser: Any) -> None:
+    with serving(lambda: content(going_on)) as server:
+        port, address = server.server_port, server.url
+        with open_in_browser(address, clock=True) as look:
+            about = look.texts("#about")
+            server.shutdown()
+            server.server_close()
+            look.page.clock.run_for(3000)
+            look.page.wait_for_selector("#about.stale")
+            assert "no longer served" in look.texts("#about")[0] and accuracies(look, 1) == [25]
+            with serving(lambda: content(going_on), port=port):
+                renew(look, address)
+                assert look.texts("#about") == about and look.page.locator(".stale").count() == 0
+
+
+def test_a_live_index(write: Write, record: Any, open_in_browser: Any, tmp_path: Path) -> None:
+    runs = [write(tmp_path / f"run{i:02}", [0.01 * i], training={"lr": 0.01 * i}) for i in range(1, 22)]
+    with serving(lambda: content(runs)) as server, open_in_browser(server.url, clock=True) as look:
+        runs[0].append(record(2, 0.99))
+        renew(look, server.url)
+        assert look.rows("#runs")[0][-2] == "99.0"
+        look.page.get_by_role("searchbox").fill("run01")
+        assert names(look) == ["run01"] and look.said == []

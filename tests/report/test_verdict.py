@@ -1,0 +1,188 @@
+"""Verdicts on hand-written runs, with intervals computed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vhl.report.verdict import Verdict, verdicts
+from vhl.runs.compare import compare
+from vhl.runs.folder import RunFolder
+
+Method = Callable[..., list[RunFolder]]
+
+T = {1: 12.7062, 2: 4.30265}
+"""97.5 % quantiles of Student's t by its degrees of freedom, from a table."""
+
+
+@pytest.fixture
+def method(write: Callable[..., RunFolder], record: Any, tmp_path: Path) -> Method:
+    """Runs of one method, one for each seed: by default from 0; accuracies of each round a seed."""
+
+    def runs(
+        by_seed: Sequence[Sequence[float]],
+        seeds: Sequence[int] = range(9),
+        compute: float = 1.0,
+        **settings: Any,
+    ) -> list[RunFolder]:
+        made = []
+        for seed, accuracies in zip(seeds, by_seed, strict=False):
+            rounds = [record(i, a, compute=compute) for i, a in enumerate(accuracies, 1)]
+            folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+            made.append(write(folder, rounds, seeds={"batches": seed, "model": seed}, **settings))
+        return made
+
+    return runs
+
+
+def only(runs: list[RunFolder], target: float | None = None) -> Verdict:
+    (verdict,) = verdicts(compare(runs, target))
+    return verdict
+
+
+# --- numbers -------------------------------------------------------------------------------------------
+
+
+def test_an_interval_over_three_paired_seeds(method: Method) -> None:
+    """Differences .02, .03, .07: mean .04, standard deviation √.0007."""
+    plain = method([[0.50], [0.60], [0.40]], objective="plain")
+    ours = method([[0.52], [0.63], [0.47]])
+    found = only(plain + ours)
+    assert found.final.mean == pytest.approx(0.04) and found.final.seeds == 3
+    assert found.final.margin == pytest.approx(T[2] * (0.0007 / 3) ** 0.5, rel=1e-5)
+    assert not found.final.decided  # ±.066
+
+
+def test_an_interval_over_two_paired_seeds(method: Method) -> None:
+    """Differences .02 and .04: mean .03, standard deviation .01 √2, so that the interval is ± 12.7 × .01."""
+    found = only(method([[0.5], [0.5]], objective="plain") + method([[0.52], [0.54]]))
+    assert found.final.margin == pytest.approx(T[1] * 0.01, rel=1e-5)
+
+
+def test_the_best_and_the_last_tenth_are_told_apart(method: Method) -> None:
+    found = only(method([[0.3, 0.2]], objective="plain") + method([[0.9, 0.25]]))
+    assert found.best.mean == pytest.approx(0.6) and found.final.mean == pytest.approx(0.05)
+
+
+def test_only_seeds_that_both_have_are_paired(method: Method) -> None:
+    """In whatever order they were named: seed 2 has .1 against .2, seed 5 has .3 against .5."""
+    plain = method([[0.1], [0.3], [0.9]], seeds=[2, 5, 7], objective="plain")
+    ours = method([[0.5], [0.2], [0.0]], seeds=[5, 2, 1])
+    found = only(plain + ours)
+    assert found.final.seeds == 2 and found.final.mean == pytest.approx(0.15)
+    assert found.final.margin == pytest.approx(T[1] * 0.05, rel=1e-5)
+
+
+def test_no_verdict_without_a_seed_in_common(method: Method) -> None:
+    runs = method([[0.1]], seeds=[0], objective="plain") + method([[0.5]], seeds=[1])
+    assert list(verdicts(compare(runs))) == []
+
+
+def test_one_method_alone_has_no_verdict(method: Method) -> None:
+    assert list(verdicts(compare(method([[0.1], [0.2]])))) == []
+
+
+# --- partners ------------------------------------------------------------------------------------------
+
+
+def test_the_partner_differs_in_the_objective_and_the_virtual_data_alone(method: Method) -> None:
+    """Where there is none, the first row is what to compare with."""
+    runs = [
+        *method([[0.1]], objective="naive", training={"lr": 0.9}),
+        *method([[0.1]], objective="plain"),
+        *method([[0.2]], objective="plain", training={"lr": 0.5}),
+        *method([[0.3]] * 2, seeds=[4, 0], objective="plain", training={"lr": 0.5}, algorithm="fedprox"),
+        *method([[0.4]], training={"lr": 0.5}, virtual={"name": "decoder"}, name="x", device="cpu"),
+        *method([[0.5]], training={"lr": 0.5}, algorithm="fedprox", objective="naive"),
+        *method([[0.6]], training={"lr": 0.7}),
+    ]
+    rows = compare(runs).rows
+    assert len(rows) == 7
+    pairs = [(v.row, v.against) for v in verdicts(compare(runs))]
+    places = [
+        ([r.label for r in rows].index(a.label), [r.label for r in rows].index(b.label)) for a, b in pairs
+    ]
+    assert places == [(1, 0), (2, 0), (3, 0), (4, 2), (5, 3), (6, 0)]
+
+
+def test_another_problem_is_no_partner(method: Method) -> None:
+    runs = [
+        *method([[0.1]], partition={"name": "lda", "alpha": 0.9}),
+        *method([[0.2]], partition={"name": "lda", "alpha": 0.1}, objective="plain"),
+        *method([[0.3]], partition={"name": "lda", "alpha": 0.5}),
+    ]
+    assert "vhl partition.alpha=0.9" in [v.against.label for v in verdicts(compare(runs))][1]
+
+
+# --- words ---------------------------------------------------------------------------------------------
+
+
+def words(runs: list[RunFolder], target: float | None = None) -> str:
+    return only(runs, target).text
+
+
+def test_the_whole_sentence(method: Method) -> None:
+    """Both seeds gain nine points in the last tenth: nothing is left to chance."""
+    plain = method([[0.50, 0.60], [0.52, 0.60]], objective="plain")
+    ours = method([[0.70, 0.69], [0.72, 0.69]], compute=2.5)
+    assert words(plain + ours) == (
+        "fedavg + vhl is better than fedavg + plain: 69.0 % instead of 60.0 % over the last tenth of the "
+        "rounds (+9.0 points), +11.0 in the best one. The 95 % interval over 2 paired seeds is +9.0 to +9.0 "
+        "points. A step costs 2.50 times the compute; it reached 60 % after 1 rounds instead of 2, with "
+        "0.50 times the images."
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "word", "points"),
+    [(0.6, "better than", "+10.0"), (0.4, "worse than", "-10.0"), (0.5, "equal to", "+0.0")],
+)
+def test_one_seed_is_no_proof(method: Method, own: float, word: str, points: str) -> None:
+    text = words(method([[0.5]], objective="plain") + method([[own]]))
+    assert f"fedavg + vhl is {word} fedavg + plain: " in text and f"({points} points)" in text
+    assert "one seed: an indication, no proof" in text and "95 %" not in text
+
+
+@pytest.mark.parametrize(
+    ("own", "word", "chance"),
+    [
+        ([0.60, 0.61], "better than", False),
+        ([0.40, 0.39], "worse than", False),
+        ([0.60, 0.50], "about as good as", True),
+        ([0.40, 0.50], "about as good as", True),
+        ([0.50, 0.50], "about as good as", True),
+    ],
+)
+def test_how_sure_it_is(method: Method, own: list[float], word: str, chance: bool) -> None:
+    """Against .5 twice: gains of .10 and .11 are sure, of .10 and 0 not."""
+    text = words(method([[0.5], [0.5]], objective="plain") + method([[a] for a in own]))
+    assert f"is {word} fedavg + plain" in text and ("may be chance" in text) == chance
+
+
+def test_the_interval_in_points(method: Method) -> None:
+    text = words(method([[0.5], [0.5]], objective="plain") + method([[0.52], [0.54]]))
+    assert "over 2 paired seeds is -9.7 to +15.7 points: it may be chance." in text  # 3 ± 12.7
+
+
+@pytest.mark.parametrize(
+    ("plain", "own", "cost"),
+    [
+        ([[0.6], [0.6]], [[0.1], [0.2]], ", and it did not reach 60 %."),
+        ([[0.6], [0.6]], [[0.7], [0.2]], ", and 1 of 2 seeds reached 60 %."),
+        ([[0.5], [0.7]], [[0.7], [0.7]], "; it reached 60 % after 1 rounds, which the other did not always."),
+        ([[0.5, 0.5], [0.5, 0.5]], [[0.1, 0.6], [0.6, 0.6]], "which the other did not always."),
+        ([[0.1, 0.1, 0.6]], [[0.1, 0.7, 0.7]], "after 2 rounds instead of 3, with 0.67 times the images."),
+    ],
+)
+def test_what_it_cost(method: Method, plain: Any, own: Any, cost: str) -> None:
+    text = words(method(plain, objective="plain") + method(own, compute=1.5), target=0.6)
+    assert text.endswith(cost) and "A step costs 1.50 times the compute" in text
+
+
+@pytest.mark.parametrize("target", [0.595, 0.604])
+def test_a_target_is_not_rounded_to_one_that_was_not_set(method: Method, target: float) -> None:
+    text = words(method([[0.61]], objective="plain") + method([[0.62]]), target)
+    assert f"it reached {100 * target:.1f} %" in text

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vhl.paper.evidence import Choice, Evidence, at, generator, lengths
-from vhl.paper.lines import reached_by_all
+from vhl.paper.lines import OUT_OF_REACH, reached_by_all
 from vhl.paper.rows import Row, rows
 from vhl.runs.compare import result
 from vhl.runs.digest import Digest
 
 USUAL = ("stylegan", "noise")
 """Virtual data that the paper's main claims may be tested with."""
-_OUT_OF_REACH = 2.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def contrast(
         return None
     seeds, rounds, choice = max(found, key=lambda entry: entry[:2])
     first, second = (at(evidence.runs(row, choice), rounds) for row in (one, other))
-    target = _target(evidence, one, choice, rounds) or _OUT_OF_REACH
+    target = _target(evidence, one, choice, rounds) or OUT_OF_REACH
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
     values = [measure(a, target) - measure(b, target) for a, b in pairs]
     if len(values) > 1:
@@ -157,7 +156,7 @@ def _pooled_deviation(evidence: Evidence, measure: Measure) -> float | None:
             repeated = next((at(runs, n) for n in lengths(runs) if len(at(runs, n)) > 1), None)
             if repeated and id(runs) not in variances:  # an experiment may be several rows
                 rounds = len(next(iter(repeated.values())).records)
-                target = _target(evidence, row, choice, rounds) or _OUT_OF_REACH
+                target = _target(evidence, row, choice, rounds) or OUT_OF_REACH
                 values = [measure(run, target) for run in repeated.values()]
                 variances[id(runs)] = statistics.variance(values)
     return statistics.mean(variances.values()) ** 0.5 if variances else None

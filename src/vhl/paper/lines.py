@@ -12,6 +12,9 @@ from vhl.paper.rows import Row, rows
 from vhl.runs.compare import Result, own_target, result
 from vhl.runs.digest import Digest
 
+OUT_OF_REACH = 2.0
+"""Stands for a target where there is none."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -57,7 +60,8 @@ class Line:
         return self.rounds < int(self.row.settings["rounds"])
 
     def results(self, target: float | None) -> list[Result]:
-        return [result(run.records, 2.0 if target is None else target) for run in self.runs.values()]
+        sought = OUT_OF_REACH if target is None else target
+        return [result(run.records, sought) for run in self.runs.values()]
 
     def over_seeds(self, measure: str) -> Estimate | None:
         return Estimate.of([getattr(found, measure) for found in self.results(None)])

@@ -59,7 +59,7 @@ class _Shelf:
 
 def content(runs: Sequence[RunFolder], target: float | None = None, title: str = "") -> dict[str, Any]:
     """Everything on the page; one that was given no round yet is left out."""
-    begun = [run for run in runs if any(record.accuracy is not None for record in run.records())]
+    begun = evaluated(runs)
     if not begun:
         raise VHLError("None of the runs has an evaluated round yet; there is nothing to show.")
     comparison = compare(begun, target)
@@ -81,6 +81,11 @@ def content(runs: Sequence[RunFolder], target: float | None = None, title: str =
         "problems": problems.things,
         "pictures": pictures.things,
     }
+
+
+def evaluated(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Those that have something to show."""
+    return [run for run in runs if any(record.accuracy is not None for record in run.records())]
 
 
 def _title(runs: Sequence[RunFolder]) -> str:

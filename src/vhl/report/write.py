@@ -10,7 +10,7 @@ from typing import Any
 
 from vhl.data.sources.base import data_directory
 from vhl.files import write_bytes
-from vhl.report.content import content
+from vhl.report.content import content, evaluated
 from vhl.report.page import page
 from vhl.runs.folder import RunFolder
 from vhl.virtual.sets import picture
@@ -36,8 +36,7 @@ def write_report(
 
 
 def _add_natural(found: dict[str, Any], runs: Sequence[RunFolder], directory: Path) -> None:
-    begun = [run for run in runs if any(record.accuracy is not None for record in run.records())]
-    for run, shown in zip(begun, found["runs"], strict=True):
+    for run, shown in zip(evaluated(runs), found["runs"], strict=True):
         problem = found["problems"][shown["problem"]] if found["whole"] else None
         if problem is not None and "natural" not in problem:
             experiment = run.experiment()

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source
 from vhl.engine.problem import Problem
+from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation, State
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
@@ -81,6 +82,24 @@ def array_source() -> Callable[..., Source]:
         return source
 
     return make
+
+
+@pytest.fixture(scope="session")
+def a_record() -> Callable[..., Record]:
+    """A round's record with what matters; the rest is made up."""
+
+    def make(round_: int, accuracy: float | None = None, **values: Any) -> Record:
+        usual: dict[str, Any] = {"loss": {}, "train_accuracy": None, "drift": 1.0, "learning_rate": 0.1}
+        usual |= {"samples": 3_000, "compute": 1.0, "bytes": 1, "clients": [0], "seconds": 0.5}
+        return Record(round=round_, accuracy=accuracy, **{**usual, **values})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory of the tests' own."""
+    return tmp_path_factory.mktemp("data")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 
 import pytest
 from rich.console import Console
@@ -10,35 +11,19 @@ from vhl.cli import display
 from vhl.engine.record import Record
 from vhl.runs.compare import Comparison, Result, Row
 
-
-def a_record(round_: int, accuracy: float | None) -> Record:
-    return Record(
-        round=round_,
-        accuracy=accuracy,
-        loss={},
-        train_accuracy=None,
-        drift=1.0,
-        learning_rate=0.1,
-        samples=3_000,
-        compute=1.0,
-        bytes=1,
-        clients=[0],
-        seconds=0.5,
-    )
+ACCURACIES = [0.25, None, 0.125]
+Make = Callable[..., Record]
 
 
-RECORDS = [a_record(1, 0.25), a_record(2, None), a_record(3, 0.125)]
-
-
-def follow(title: str) -> None:
+def follow(title: str, a_record: Make) -> None:
     with display.Board(at_once=1) as board:
-        for record in RECORDS:
+        for record in (a_record(number, accuracy) for number, accuracy in enumerate(ACCURACIES, 1)):
             board.show(title, 3, record)
         board.end(title)
 
 
-def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    follow("title")
+def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str], a_record: Make) -> None:
+    follow("title", a_record)
     assert capsys.readouterr().out.splitlines() == [
         "round 1/3  accuracy 25.0%  6,000 images/s",
         "round 2/3  accuracy –  6,000 images/s",
@@ -55,9 +40,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return screen
 
 
-def test_a_live_bar_on_a_terminal(terminal: io.StringIO) -> None:
+def test_a_live_bar_on_a_terminal(terminal: io.StringIO, a_record: Make) -> None:
     title = "a-name-as-long-as-the-default-names-are-seed0"
-    follow(title)
+    follow(title, a_record)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
     assert title in text
     last = re.split(r"[\r\n]+", text.strip())[-1]

@@ -59,7 +59,9 @@ def test_every_line_says_whose_it_is(vhl: Any, seeds: list[str], metrics: Metric
     assert "±" in row and row.rstrip().endswith(" 3")
 
 
-def test_a_name_with_brackets_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_with_brackets_is_printed_as_it_is(
+    capsys: pytest.CaptureFixture[str], a_record: Callable[..., Record]
+) -> None:
     """They are the terminal's colours elsewhere."""
     with display.Board(at_once=2) as board:
         board.show("[b]x[/b]", 3, a_record(1, 0.25))
@@ -278,22 +280,6 @@ def test_every_run_is_handed_over_as_it_ends(
 # --- on a terminal -------------------------------------------------------------------------------------
 
 
-def a_record(round_: int, accuracy: float) -> Record:
-    return Record(
-        round=round_,
-        accuracy=accuracy,
-        loss={},
-        train_accuracy=None,
-        drift=1.0,
-        learning_rate=0.1,
-        samples=3_000,
-        compute=1.0,
-        bytes=1,
-        clients=[0],
-        seconds=0.5,
-    )
-
-
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """A terminal of 80 columns."""
@@ -322,7 +308,7 @@ LONG = "a-name-that-is-much-longer-than-its-place"
 
 
 @pytest.mark.usefixtures("screen")
-def test_a_bar_for_each_run() -> None:
+def test_a_bar_for_each_run(a_record: Callable[..., Record]) -> None:
     with display.Board(at_once=3) as board:
         board.show(LONG, 30, a_record(12, 0.5))
         board.show("[b]short[/b]", 3, a_record(1, 0.25))
@@ -345,7 +331,7 @@ def test_a_bar_for_each_run() -> None:
 
 
 @pytest.mark.usefixtures("screen")
-def test_seeds_can_be_told_apart() -> None:
+def test_seeds_can_be_told_apart(a_record: Callable[..., Record]) -> None:
     with display.Board(at_once=2) as board:
         for seed in (0, 1):
             board.show(f"digits-lda-fedavg-vhl-seed{seed}", 9, a_record(1, 0.5))
@@ -353,7 +339,7 @@ def test_seeds_can_be_told_apart() -> None:
     assert first.split("━")[0] != second.split("━")[0]
 
 
-def test_one_after_the_other_each_bar_stays(screen: io.StringIO) -> None:
+def test_one_after_the_other_each_bar_stays(screen: io.StringIO, a_record: Callable[..., Record]) -> None:
     with display.Board(at_once=1) as board:
         for title in ("one", "two"):
             for round_ in (1, 2):

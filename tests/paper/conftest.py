@@ -13,7 +13,7 @@ from vhl.runs.digest import Digest
 
 
 @pytest.fixture(scope="session")
-def digest() -> Callable[..., Digest]:
+def digest(a_record: Callable[..., Record]) -> Callable[..., Digest]:
     """A run of a row with an accuracy a round and, unless said otherwise, 10 images and a drift of 1 each."""
 
     def make(
@@ -23,27 +23,28 @@ def digest() -> Callable[..., Digest]:
         *,
         profile: Any = "paper",
         virtual: Any = "stylegan",
-        drift: float = 1.0,
+        drift: float | Sequence[float] = 1.0,
         samples: int = 10,
+        virtual_accuracy: Sequence[float | None] | None = None,
         **settings: Any,
     ) -> Digest:
         experiment = rows()[name].experiment(profile, virtual)
         seeds = dict.fromkeys(("model", "sampling", "batches"), seed)
+        drifts = [drift] * len(accuracies) if isinstance(drift, float | int) else drift
+        learnt = virtual_accuracy or [None] * len(accuracies)
+        rounds = enumerate(zip(accuracies, drifts, learnt, strict=True), 1)
         records = tuple(
-            Record(
-                round=number,
-                accuracy=accuracy,
-                loss={},
-                train_accuracy=None,
-                drift=drift,
-                learning_rate=0.1,
+            a_record(
+                number,
+                accuracy,
+                drift=own,
+                virtual_accuracy=known,
                 samples=samples,
-                compute=1.0,
                 bytes=100,
-                clients=[],
                 seconds=1.0,
+                clients=[],
             )
-            for number, accuracy in enumerate(accuracies, 1)
+            for number, (accuracy, own, known) in rounds
         )
         changed = experiment.with_(rounds=len(accuracies), seeds=seeds, **settings)
         return Digest(changed, records, {"gpu": "none"}, 0.5)

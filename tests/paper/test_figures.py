@@ -18,7 +18,6 @@ from matplotlib.lines import Line2D
 from PIL import Image
 from safetensors.torch import load_file
 
-from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures import FIGURES, draw
@@ -29,29 +28,6 @@ from vhl.runs.folder import RunFolder
 MAIN = "cifar10/a0.1-e1-k10"
 CURVE = [0.1, 0.4, 0.1, 0.7, 0.6]
 SMOOTH = [25.0, 20.0, 40.0, 140 / 3, 65.0]  # means of up to three neighbours, in percent
-
-
-def digest(
-    name: str,
-    accuracies: Sequence[float | None],
-    seed: int = 0,
-    *,
-    virtual: str = "stylegan",
-    profile: Any = "paper",
-    **measures: Sequence[float | None],
-) -> Digest:
-    """A run of a row with these numbers round by round; a drift of 1 unless another is given."""
-    seeds = dict.fromkeys(("model", "sampling", "batches"), seed)
-    experiment = rows()[name].experiment(profile, virtual).with_(seeds=seeds)
-    constant = {"train_accuracy": None, "learning_rate": 0.1, "samples": 1, "compute": 1.0, "bytes": 1}
-    columns = {"accuracy": accuracies, "drift": [1.0] * len(accuracies), **measures}
-    records = [
-        Record(
-            round=number, loss={}, clients=[], seconds=1.0, **constant, **dict(zip(columns, row, strict=True))
-        )
-        for number, row in enumerate(zip(*columns.values(), strict=True), 1)
-    ]
-    return Digest(experiment, tuple(records), {}, 0.0)
 
 
 def figure(name: str, *digests: Digest, runs: Path = Path("nowhere")) -> Figure:
@@ -78,7 +54,7 @@ def subtitle(drawn: Figure) -> str:
 # --- one curve -----------------------------------------------------------------------------------------
 
 
-def test_every_round_in_grey_and_a_running_mean_in_bold() -> None:
+def test_every_round_in_grey_and_a_running_mean_in_bold(digest: Callable[..., Digest]) -> None:
     drawn = figure("main", digest(f"{MAIN}/fedavg", CURVE))
     (grey,), curves = raw(drawn.axes[0]), bold(drawn.axes[0])
     assert list(grey.get_xdata()) == [1, 2, 3, 4, 5]
@@ -89,7 +65,7 @@ def test_every_round_in_grey_and_a_running_mean_in_bold() -> None:
     assert drawn.axes[0].get_ylabel() == "test accuracy (%)"
 
 
-def test_the_window_grows_with_the_longest_run_of_the_figure() -> None:
+def test_the_window_grows_with_the_longest_run_of_the_figure(digest: Callable[..., Digest]) -> None:
     steps = [0.0] * 100 + [1.0] * 100  # 200 rounds: a fortieth is 5
     drawn = figure("main", digest(f"{MAIN}/fedavg", steps), digest(f"{MAIN}/fedprox", CURVE))
     assert "running mean over 5 rounds" in subtitle(drawn)
@@ -98,13 +74,13 @@ def test_the_window_grows_with_the_longest_run_of_the_figure() -> None:
     np.testing.assert_allclose(curves["FedProx"].get_ydata()[:2], [20, 32.5])
 
 
-def test_rounds_without_evaluation_have_no_point() -> None:
+def test_rounds_without_evaluation_have_no_point(digest: Callable[..., Digest]) -> None:
     drawn = figure("main", digest(f"{MAIN}/fedavg", [None, 0.2, None, 0.4, 0.6]))
     assert list(raw(drawn.axes[0])[0].get_xdata()) == [2, 4, 5]
     np.testing.assert_allclose(bold(drawn.axes[0])["FedAvg"].get_ydata(), [20, 50, 50])
 
 
-def test_drift_that_is_not_finite_has_no_point() -> None:
+def test_drift_that_is_not_finite_has_no_point(digest: Callable[..., Digest]) -> None:
     drawn = figure("main", digest(f"{MAIN}/fedavg", CURVE, drift=[3.0, float("inf"), 1.0, float("nan"), 2.0]))
     assert list(raw(drawn.axes[1])[0].get_xdata()) == [1, 3, 5]
     assert list(raw(drawn.axes[1])[0].get_ydata()) == [3, 1, 2]  # no percentage
@@ -113,7 +89,7 @@ def test_drift_that_is_not_finite_has_no_point() -> None:
 # --- seeds ---------------------------------------------------------------------------------------------
 
 
-def test_the_mean_of_seeds_and_a_band_from_the_lowest_to_the_highest() -> None:
+def test_the_mean_of_seeds_and_a_band_from_the_lowest_to_the_highest(digest: Callable[..., Digest]) -> None:
     other = [0.3, 0.2, 0.7, 0.3, 0.8]  # running means 25, 40, 40, 60, 55
     drawn = figure("main", *(digest(f"{MAIN}/fedavg", run, seed) for seed, run in enumerate((CURVE, other))))
     axes = drawn.axes[0]
@@ -128,7 +104,7 @@ def test_the_mean_of_seeds_and_a_band_from_the_lowest_to_the_highest() -> None:
     assert "2 seeds, band from the lowest to the highest" in subtitle(drawn)
 
 
-def test_one_seed_has_no_band() -> None:
+def test_one_seed_has_no_band(digest: Callable[..., Digest]) -> None:
     assert not figure("main", digest(f"{MAIN}/fedavg", CURVE)).axes[0].collections
 
 
@@ -136,7 +112,7 @@ def test_one_seed_has_no_band() -> None:
     ("lengths", "rounds", "seeds"), [((5, 4, 4), 4, 3), ((5, 2, 2), 2, 3), ((5, 1, 1), 5, 1)]
 )
 def test_seeds_of_different_lengths_are_cut_where_most_is_shown(
-    lengths: Sequence[int], rounds: int, seeds: int
+    lengths: Sequence[int], rounds: int, seeds: int, digest: Callable[..., Digest]
 ) -> None:
     runs = [
         digest(f"{MAIN}/fedavg", [0.1 * (seed + 1)] * length, seed) for seed, length in enumerate(lengths)
@@ -148,7 +124,7 @@ def test_seeds_of_different_lengths_are_cut_where_most_is_shown(
 # --- several curves ------------------------------------------------------------------------------------
 
 
-def test_dashed_without_vhl_and_solid_with_it_in_one_colour() -> None:
+def test_dashed_without_vhl_and_solid_with_it_in_one_colour(digest: Callable[..., Digest]) -> None:
     algorithms = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fednova": "FedNova"}
     names = [f"{MAIN}/{algorithm}{end}" for algorithm in algorithms for end in ("", "-vhl")]
     drawn = figure("convergence-cifar10", *(digest(name, CURVE) for name in names))
@@ -163,7 +139,7 @@ def test_dashed_without_vhl_and_solid_with_it_in_one_colour() -> None:
     assert len(curves) == 8
 
 
-def test_a_panel_for_each_setting_says_where_nothing_was_run() -> None:
+def test_a_panel_for_each_setting_says_where_nothing_was_run(digest: Callable[..., Digest]) -> None:
     drawn = figure("convergence-svhn", digest("svhn/a0.1-e5-k10/fedavg", CURVE))
     settings = ["α = 0.1, E = 1, K = 10", "α = 0.05, E = 1, K = 10", "α = 0.1, E = 5, K = 10"]
     settings.append("α = 0.1, E = 1, K = 100")
@@ -178,7 +154,7 @@ def test_a_figure_of_nothing(name: str) -> None:
     assert all(texts(axes) == ["not run"] for axes in figure(name).axes)
 
 
-def test_drift_of_naive_vhl_is_dotted() -> None:
+def test_drift_of_naive_vhl_is_dotted(digest: Callable[..., Digest]) -> None:
     runs = [digest(f"{MAIN}/fedavg", CURVE), digest("further/naive/fedavg", CURVE, drift=[5, 4, 3, 2, 1])]
     curves = bold(figure("drift", *runs).axes[0])
     assert {label: line.get_linestyle() for label, line in curves.items()} == {
@@ -188,7 +164,7 @@ def test_drift_of_naive_vhl_is_dotted() -> None:
     np.testing.assert_allclose(curves["FedAvg + naive VHL"].get_ydata(), [4.5, 4, 3, 2, 1.5])
 
 
-def test_ablation() -> None:
+def test_ablation(digest: Callable[..., Digest]) -> None:
     learnt = {"stylegan": [0.2, 0.4], "decoder": [0.1, 0.3], "tiny-imagenet": [0.0, 0.1]}
     runs = [digest(f"{MAIN}/fedavg", [0.1, 0.2]), digest("further/vftl/fedavg", [0.3, 0.5])]
     runs += [digest(f"{MAIN}/fedavg-vhl", [0.4, 0.6], virtual_accuracy=learnt["stylegan"])]
@@ -220,7 +196,7 @@ def shown(drawn: Figure) -> dict[str, float]:
     return {label: float(line.get_ydata()[0]) for label, line in bold(drawn.axes[0]).items()}
 
 
-def test_the_longest_runs_are_shown_for_all_rows_alike() -> None:
+def test_the_longest_runs_are_shown_for_all_rows_alike(digest: Callable[..., Digest]) -> None:
     runs = [
         digest(f"{MAIN}/fedavg-vhl", [0.1] * 6, virtual="noise"),
         digest(f"{MAIN}/fedprox-vhl", [0.2] * 2, virtual="noise"),
@@ -233,7 +209,9 @@ def test_the_longest_runs_are_shown_for_all_rows_alike() -> None:
     assert subtitle(drawn).endswith("profile paper, virtual data stylegan")
 
 
-def test_of_equally_long_runs_those_with_more_seeds_then_the_papers_own() -> None:
+def test_of_equally_long_runs_those_with_more_seeds_then_the_papers_own(
+    digest: Callable[..., Digest],
+) -> None:
     name = f"{MAIN}/fedavg-vhl"
     runs = [digest(name, [0.1] * 3, virtual="noise"), digest(name, [0.3] * 3)]
     assert shown(figure("main", *runs)) == pytest.approx({"FedAvg + VHL": 30})
@@ -243,7 +221,7 @@ def test_of_equally_long_runs_those_with_more_seeds_then_the_papers_own() -> Non
     assert subtitle(drawn).endswith("profile paper, virtual data noise")
 
 
-def test_a_row_that_was_run_otherwise_is_shown_and_named() -> None:
+def test_a_row_that_was_run_otherwise_is_shown_and_named(digest: Callable[..., Digest]) -> None:
     runs = [
         digest(f"{MAIN}/fedavg", [0.1] * 5),
         digest(f"{MAIN}/fedavg-vhl", [0.2] * 5),
@@ -255,7 +233,7 @@ def test_a_row_that_was_run_otherwise_is_shown_and_named() -> None:
     assert subtitle(drawn).endswith(f"profile paper, virtual data stylegan; {others}")
 
 
-def test_panels_with_other_choices_are_told_apart() -> None:
+def test_panels_with_other_choices_are_told_apart(digest: Callable[..., Digest]) -> None:
     runs = [
         digest("fmnist/a0.1-e1-k10/fedavg", CURVE),
         digest("fmnist/a0.1-e5-k10/fedavg", CURVE, profile="release"),
@@ -408,7 +386,7 @@ def test_no_features(save: Save, tmp_path: Path, complains: Callable[..., Any]) 
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".SVG", b"<?xml"), (".pdf", b"%PDF")])
-def test_files(suffix: str, start: bytes, tmp_path: Path) -> None:
+def test_files(suffix: str, start: bytes, tmp_path: Path, digest: Callable[..., Digest]) -> None:
     evidence = Evidence([digest(f"{MAIN}/fedavg", CURVE)])
     for name in ("one", "two"):
         draw("main", evidence, tmp_path, tmp_path / "new" / f"{name}{suffix}")

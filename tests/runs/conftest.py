@@ -27,11 +27,6 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("data")
-
-
-@pytest.fixture(scope="session")
 def experiment(data_dir: Path) -> Experiment:
     """Everything a checkpoint must hold: control variates, momentum, participations, a best model.
 

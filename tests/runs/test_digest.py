@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from vhl.engine.record import Record
 from vhl.experiment import Experiment
 from vhl.runs.compare import compare, result
 from vhl.runs.digest import Digest
@@ -28,19 +27,12 @@ KEPT = (
 )
 
 
-def a_record(number: int, **values: Any) -> Record:
-    filler = {"train_accuracy": None, "drift": 1.0, "learning_rate": 0.1, "samples": 10, "compute": 1.0}
-    return Record(
-        **{"round": number, "loss": {}, "bytes": 100, "clients": [], "seconds": 1.0, **filler, **values}
-    )
-
-
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path: Path, a_record: Any) -> Path:
     """A digest of two rounds in its file."""
     records = (
-        a_record(1, accuracy=0.25, left_out=[3], seconds=0.1),
-        a_record(2, accuracy=None, left_out=[], seconds=0.2),
+        a_record(1, accuracy=0.25, left_out=[3], seconds=0.1, samples=10),
+        a_record(2, accuracy=None, left_out=[], seconds=0.2, samples=10),
     )
     environment = {"gpu": "some", "packages": {"torch": "2"}}
     Digest(Experiment.make({"rounds": 2}), records, environment, 0.5).write(tmp_path / "deep" / "x.json")
@@ -104,7 +96,7 @@ def test_what_is_written_is_read(made: Path) -> None:
 
 
 @pytest.mark.parametrize("drifts", [[float("inf"), 1.0], [float("inf")] * 2, [1e30]])
-def test_a_run_that_diverged_can_be_kept(tmp_path: Path, drifts: list[float]) -> None:
+def test_a_run_that_diverged_can_be_kept(tmp_path: Path, drifts: list[float], a_record: Any) -> None:
     records = tuple(a_record(n, accuracy=0.1, drift=drift) for n, drift in enumerate(drifts, 1))
     Digest(Experiment.make({}), records, {}, 0.5).write(tmp_path / "x.json")
     assert [record.drift for record in Digest.read(tmp_path / "x.json").records] == drifts

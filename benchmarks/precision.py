@@ -2,8 +2,8 @@
 
 The runs are records in ``results/precision``. They were made with
 
-    vhl run data=cifar10 model=resnet10 model.width=32 objective=plain clients_per_round=10 rounds=60 \
-        engine.precision=bf16 --seeds 0,1,2
+    vhl run data=cifar10 model=resnet10 model.width=32 model.init=he objective=plain \
+        clients_per_round=10 rounds=60 engine.precision=bf16 --seeds 0,1,2
 
 and the same with ``engine.precision=fp32``.
 """

@@ -149,7 +149,9 @@ class Experiment(_Section):
         (), description="rounds whose features and client models are looked at"
     )
     keep_at: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="rounds whose model is kept")
-    checkpoint_every: int = Field(10, ge=1, description="rounds between checkpoints")
+    checkpoint_every: int | None = Field(
+        None, ge=1, description="rounds between checkpoints; unset is as often as takes 3 % of the time"
+    )
     device: str = Field("auto", description="auto, cpu or cuda")
 
     @model_validator(mode="before")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vhl.engine.vectors import FlatModel
-from vhl.models._network import Network, convolution, normalization
+from vhl.models._network import Layers, Network
 from vhl.models.cnn import CNN
 from vhl.models.resnet import ResNet8, ResNet50
 
@@ -168,7 +168,7 @@ def test_gradient_is_that_of_backward(model, images):
     for segment in bound.layout.parameters:
         found, wanted = segment.view(bound.gradient), expected[segment.name].grad.float()
         # in 8 bits the order of sums matters; in a wrong order of elements nothing would agree
-        assert float((found - wanted).norm()) < 0.1 * float(wanted.norm()) + 1e-3, segment.name
+        assert float((found - wanted).norm()) < 0.25 * float(wanted.norm()) + 1e-3, segment.name
         scale = max(scale, float(wanted.norm()))
     assert scale > 0.1
 
@@ -206,7 +206,8 @@ class _Given(torch.autograd.Function):
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("shorter", [SHORT, None])
 def test_gradients_in_any_order_land_in_channels_last_order(shorter, kernel, order):
-    stage = nn.Sequential(convolution(4, 6, kernel), normalization("batch", 6))
+    make = Layers("batch", "torch")
+    stage = nn.Sequential(make.convolution(4, 6, kernel), make.normalization(6))
     module = Network(nn.Identity(), [stage], 6, 5)
     bound = lowered(module, shorter=shorter)
     weight, norm = stage[0].weight, stage[1].weight

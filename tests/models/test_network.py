@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vhl.models._network import BatchNorm, Network, convolution, normalization
+from vhl.models._network import BatchNorm, Layers, Network
 
 
 def test_batch_norm_is_pytorchs_to_the_bit():
@@ -43,18 +43,24 @@ def test_the_state_of_a_batch_norm_is_floating_point_alone():
     ("channels", "groups"), [(64, 4), (512, 32), (16, 1), (8, 1), (40, 2), (50, 2), (53, 1)]
 )
 def test_group_norm_has_sixteen_channels_a_group_or_more_where_these_do_not_fit(channels, groups):
-    layer = normalization("group", channels)
+    layer = Layers("group", "torch").normalization(channels)
     x = torch.randn(2, channels, 3, 3, generator=torch.Generator().manual_seed(1))
     assert torch.equal(layer(x), nn.GroupNorm(groups, channels)(x))
 
 
-def test_convolutions_keep_the_size_and_start_after_he():
-    torch.manual_seed(0)
-    layer = convolution(32, 128, 3)
+def test_convolutions_keep_the_size():
+    make = Layers("batch", "torch")
+    layer = make.convolution(2, 8, 3)
     assert layer.bias is None
-    assert layer(torch.zeros(1, 32, 5, 7)).shape == (1, 128, 5, 7)
-    assert layer.weight.std().item() == pytest.approx((2 / (9 * 128)) ** 0.5, rel=0.02)
-    assert convolution(2, 4, 1, 2)(torch.zeros(1, 2, 5, 7)).shape == (1, 4, 3, 4)
+    assert layer(torch.zeros(1, 2, 5, 7)).shape == (1, 8, 5, 7)
+    assert make.convolution(2, 4, 1, 2)(torch.zeros(1, 2, 5, 7)).shape == (1, 4, 3, 4)
+
+
+@pytest.mark.parametrize(("init", "variance"), [("torch", 1 / (3 * 9 * 32)), ("he", 2 / (9 * 128))])
+def test_variance_of_initial_weights(init, variance):
+    torch.manual_seed(0)
+    layer = Layers("batch", init).convolution(32, 128, 3)
+    assert layer.weight.var().item() == pytest.approx(variance, rel=0.04)
 
 
 def test_a_network_pools_its_last_map_for_the_head():

@@ -134,3 +134,13 @@ def test_taps_are_not_changed_by_later_stages():
         expected = stage(expected)
         assert torch.equal(features[f"stage{number}"], expected)
     assert torch.allclose(features["last"], expected.flatten(2).mean(2))
+
+
+@pytest.mark.parametrize(("init", "scale"), [("torch", 1.0), ("he", 6**0.5)])
+def test_initial_convolutions(init, scale):
+    """Of as many inputs as outputs: He's are √6 times as large as PyTorch's."""
+    torch.manual_seed(0)
+    network = ResNet8(init=init).build(10, 3, (32, 32))
+    inner = network.get_submodule("stages.2.0.residual.2")
+    assert isinstance(inner, nn.Conv2d)
+    assert inner.weight.std().item() * (3 * 9 * 64) ** 0.5 == pytest.approx(scale, rel=0.02)

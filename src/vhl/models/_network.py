@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -9,6 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Norm = Literal["batch", "group"]
+Init = Literal["torch", "he"]
+"""Initial weights of convolutions with n inputs and m outputs to a kernel of k pixels.
+
+``torch`` is PyTorch's own, of variance 1/(3nk); ``he`` is normal of variance 2/(mk) (He et al., 2015).
+A normalised layer's output does not depend on its scale, but how far a step turns it does: by 1/scale².
+"""
 
 
 class _Normalization(nn.Module):
@@ -71,8 +78,22 @@ class GroupNorm(_Normalization):
         return F.group_norm(x, self.groups, self.weight, self.bias)
 
 
-def normalization(norm: Norm, channels: int, *, relu: bool = False) -> nn.Module:
-    return BatchNorm(channels, relu) if norm == "batch" else GroupNorm(channels, relu)
+@dataclass(frozen=True)
+class Layers:
+    """How the layers of a network are made."""
+
+    norm: Norm
+    init: Init
+
+    def normalization(self, channels: int, *, relu: bool = False) -> nn.Module:
+        return BatchNorm(channels, relu) if self.norm == "batch" else GroupNorm(channels, relu)
+
+    def convolution(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+        """Without bias: a normalisation follows."""
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        if self.init == "he":
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        return layer
 
 
 def fuse(module: nn.Module) -> None:
@@ -80,13 +101,6 @@ def fuse(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, BatchNorm):
             layer.fused = True
-
-
-def convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """A convolution without bias (a normalisation follows), initialised after He et al. (2015)."""
-    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return layer
 
 
 class Network(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import nn
 
-from vhl.models._network import Network, Norm, convolution, normalization
+from vhl.models._network import Layers, Network, Norm
 from vhl.models.base import Model
 
 
@@ -16,9 +16,10 @@ class CNN(Model):
     norm: Norm = Field("batch", description="normalisation layer: batch or group")
 
     def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
+        make = Layers(self.norm, "he")
         widths = (self.width, 2 * self.width, 4 * self.width)
         stages: list[nn.Module] = []
         for number, (inputs, outputs) in enumerate(zip((channels, *widths), widths, strict=False)):
-            layers = [convolution(inputs, outputs, 3), normalization(self.norm, outputs, relu=True)]
+            layers = [make.convolution(inputs, outputs, 3), make.normalization(outputs, relu=True)]
             stages.append(nn.Sequential(*([nn.MaxPool2d(2, ceil_mode=True)] if number else []), *layers))
         return Network(nn.Identity(), stages, widths[-1], classes)

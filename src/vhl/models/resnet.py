@@ -7,14 +7,14 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from vhl.models._network import Network, Norm, convolution, normalization
+from vhl.models._network import Init, Layers, Network, Norm
 from vhl.models.base import Model
 
 
 class _Block(nn.Module):
     """Two 3×3 convolutions, or with ``bottleneck`` 1×1, 3×3 and 1×1 at a quarter of the width."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm, bottleneck: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, bottleneck: bool, make: Layers) -> None:
         super().__init__()
         inner = outputs // 4 if bottleneck else outputs
         shapes = [(inputs, inner, 1, 1), (inner, inner, 3, stride), (inner, outputs, 1, 1)]
@@ -23,13 +23,13 @@ class _Block(nn.Module):
         *first, last = shapes
         layers: list[nn.Module] = []
         for from_, to, kernel, step in first:
-            layers += [convolution(from_, to, kernel, step), normalization(norm, to, relu=True)]
-        self.residual = nn.Sequential(*layers, convolution(*last))
-        self.norm = normalization(norm, outputs, relu=True)
+            layers += [make.convolution(from_, to, kernel, step), make.normalization(to, relu=True)]
+        self.residual = nn.Sequential(*layers, make.convolution(*last))
+        self.norm = make.normalization(outputs, relu=True)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.shortcut = nn.Sequential(
-                convolution(inputs, outputs, 1, stride), normalization(norm, outputs)
+                make.convolution(inputs, outputs, 1, stride), make.normalization(outputs)
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -43,10 +43,14 @@ class _ResNet(Model):
 
     width: int = Field(64, ge=1, description="channels of the first stage; each later stage doubles them")
     norm: Norm = Field("batch", description="normalisation layer: batch or group")
+    init: Init = Field(
+        "torch", description="initial weights: PyTorch's own, as in the authors' code, or those of He et al."
+    )
 
     def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
+        make = Layers(self.norm, self.init)
         stem = nn.Sequential(
-            convolution(channels, self.width, 3), normalization(self.norm, self.width, relu=True)
+            make.convolution(channels, self.width, 3), make.normalization(self.width, relu=True)
         )
         stages: list[nn.Module] = []
         inputs, expansion = self.width, 4 if self.bottleneck else 1
@@ -55,7 +59,7 @@ class _ResNet(Model):
             blocks = []
             for index in range(count):
                 stride = 2 if number > 0 and index == 0 else 1
-                blocks.append(_Block(inputs, outputs, stride, self.norm, self.bottleneck))
+                blocks.append(_Block(inputs, outputs, stride, self.bottleneck, make))
                 inputs = outputs
             stages.append(nn.Sequential(*blocks))
         return Network(stem, stages, inputs, classes)

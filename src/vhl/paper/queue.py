@@ -99,8 +99,11 @@ def cost(row: Row) -> float:
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
     images = _IMAGES[settings["data"]] * settings["training"]["epochs"] * settings["rounds"]
     images *= settings["clients_per_round"] / clients
-    objective = settings["objective"]
-    options = {} if isinstance(objective, str) else objective
-    doubled = (objective if isinstance(objective, str) else objective["name"]) in ("vhl", "naive")
-    virtual = options.get("virtual_batch", 128) / 128 if doubled else 0.0
-    return float(images * (1 + virtual) * _MODELS[settings["model"]])
+    objective, options = _named(settings["objective"])
+    virtual = options.get("virtual_batch", 128) / 128 if objective in ("vhl", "naive") else 0.0
+    return float(images * (1 + virtual) * _MODELS[_named(settings["model"])[0]])
+
+
+def _named(part: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A component's name, and its options."""
+    return (part, {}) if isinstance(part, str) else (part["name"], part)

@@ -1,4 +1,7 @@
-"""Every row of every table of the paper as a named experiment: the published tables and a few rules."""
+"""Every row of every table of the paper as a named experiment: the published tables and a few rules.
+
+One table is ours: choices that the paper does not tell, one by one, to see which of them matter.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ TABLES = {
     "further": "Further study on CIFAR-10 (α = 0.1, E = 1, K = 10)",
     "feddf": "In FedDF's setting (CIFAR-10, ResNet-8, 20 clients)",
     "centralized": "All data in one place",
+    "choices": "What the paper leaves open (CIFAR-10, α = 0.1, E = 1, K = 10)",
 }
-"""The tables by name, with their titles, in the paper's order."""
+"""The tables by name, with their titles, in the paper's order; the last one is ours."""
 GENERATOR = "stylegan"
 """The virtual data of the paper's main results."""
 _MODELS = {"cifar100": "resnet50"}  # section 5.1; ResNet-18 for the others
@@ -66,8 +70,8 @@ class Row:
 
 @cache
 def rows() -> dict[str, Row]:
-    """All rows by name, in the paper's order."""
-    found = [*_main(), *_partitions(), *_further(), *_feddf(), *_centralized()]
+    """All rows by name, in the paper's order, then our own."""
+    found = [*_main(), *_partitions(), *_further(), *_feddf(), *_centralized(), *_choices()]
     return {row.name: row for row in found}
 
 
@@ -237,4 +241,26 @@ def _centralized() -> Iterator[Row]:
                 accuracies[objective],
                 baseline=plain,
                 without=plain if objective == "vhl" else None,
+            )
+
+
+_CHOICES: dict[str, dict[str, Any]] = {
+    "init-he": {"model": {"name": "resnet18", "init": "he"}},
+    "few-images": {"virtual": {"name": "noise", "per_class": 200}},
+    "shared-labels": {"objective": {"name": "vhl", "shared_labels": True}},
+}
+
+
+def _choices() -> Iterator[Row]:
+    base = _federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01)
+    for name, settings in _CHOICES.items():
+        plain = f"choices/{name}" if "model" in settings else _MAIN
+        for objective in ("plain", "vhl") if "model" in settings else ("vhl",):
+            vhl = objective == "vhl"
+            yield Row(
+                f"choices/{name}/fedavg" + "-vhl" * vhl,
+                {**base, "algorithm": "fedavg", "objective": objective, **settings},
+                None,
+                baseline=f"{plain}/fedavg",
+                without=f"{plain}/fedavg" if vhl else None,
             )

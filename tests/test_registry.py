@@ -43,7 +43,7 @@ def own_file(tmp_path: Path) -> Path:
 def test_every_component_of_the_paper_is_listed():
     assert set(available("objectives")) == {"plain", "naive", "vhl", "vfa", "vftl"}
     assert set(available("models")) == {"cnn", "resnet8", "resnet10", "resnet18", "resnet34", "resnet50"}
-    assert set(available("distances")) == {"supcon"}
+    assert set(available("distances")) == {"supcon", "mmd", "means"}
     assert {"fedavg", "fedprox", "scaffold", "fednova"} <= set(available("algorithms"))
     assert {"noise", "stylegan", "decoder", "dataset"} <= set(available("generators"))
     assert {"cifar10", "cifar100", "svhn", "fmnist", "tiny-imagenet", "digits"} <= set(available("sources"))
@@ -116,7 +116,7 @@ def test_names_values_and_tables_make_components(given, expected):
     ("room", "given", "message"),
     [
         ("algorithms", "fedpox", "There is no algorithm called 'fedpox'; did you mean 'fedprox'?"),
-        ("distances", "nothing", "There is no distance called 'nothing'; choose from supcon."),
+        ("distances", "nothing", "There is no distance called 'nothing'; choose from means, mmd, supcon."),
         ("algorithms", "fedprox:3", "fedprox takes no value after a colon; write fedprox alone"),
         ("algorithms", 3, "part must be a name or a table with a name, not 3."),
         ("algorithms", {"mu": 3}, "part must be a name or a table with a name, not {'mu': 3}."),

@@ -241,7 +241,7 @@ def test_anything_that_is_not_finite_is_noticed(make_task, make_stream, what):
     server = start_of(lane, {"control": torch.zeros_like(lane.model.parameters)})
     if what == "buffers":
         server.buffers[0] = float("nan")
-    assert not lane.train(job(4, state=SCAFFOLD().client_state(server.parameters)), server).finite
+    assert not lane.train(job(4, state=SCAFFOLD().client_state(server)), server).finite
 
 
 class _Dropping(nn.Module):

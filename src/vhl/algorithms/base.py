@@ -6,9 +6,9 @@ vectors, what crosses back is another with a few scalars: a network can stand be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from vhl.component import Component
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from vhl.experiment import Training
+    from vhl.objectives.base import Batch
 
 Vectors = dict[str, "Tensor"]
 
@@ -36,9 +37,13 @@ class Client:
     start: Tensor
     """The server's parameters at the start of the round."""
     received: Vectors
-    """The server's state, as sent."""
+    """What the server sent beside them."""
     state: Vectors
     """The client's own vectors, kept between its rounds; never changed in place."""
+    start_buffers: Tensor
+    """The server's buffers at the start of the round: batch-norm statistics."""
+    buffers: Tensor
+    """The client's own buffers, as they are now."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,30 @@ class Algorithm(Component):
     """A federated algorithm; a method states only its difference from FedAvg."""
 
     def server_state(self, parameters: Tensor) -> Vectors:
-        """Vectors that the server keeps and sends with the model."""
+        """Vectors that the server keeps between rounds, as they are before the first."""
         return {}
 
-    def client_state(self, parameters: Tensor) -> Vectors:
+    def sent(self, state: Vectors) -> Vectors:
+        """What of the server's vectors goes to the clients with the model: all, unless a method says less."""
+        return state
+
+    def client_state(self, server: Server) -> Vectors:
         """Vectors that each client keeps between its rounds, as they are before its first."""
+        return {}
+
+    references: ClassVar[tuple[str, ...]] = ()
+    """Models whose features every local step needs beside those of the one that is trained, by name."""
+
+    def reference(self, name: str, client: Client) -> tuple[Tensor, Tensor]:
+        """Parameters and buffers of one of them."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch, references: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Named terms that the method adds to the objective.
+
+        ``references`` has each one's features, of tap ``last``, for the natural rows; it is in evaluation
+        mode and gets no gradient.
+        """
         return {}
 
     def correct_gradient(self, gradient: Tensor, weights: Tensor, client: Client) -> None:

@@ -33,8 +33,8 @@ class SCAFFOLD(FedAvg):
     def server_state(self, parameters: Tensor) -> Vectors:
         return {"control": parameters.new_zeros(parameters.shape)}
 
-    def client_state(self, parameters: Tensor) -> Vectors:
-        return {"control": parameters.new_zeros(parameters.shape)}
+    def client_state(self, server: Server) -> Vectors:
+        return self.server_state(server.parameters)
 
     def correct_weights(self, weights: Tensor, rate: Tensor, client: Client) -> None:
         weights.addcmul_(client.received["control"], rate, value=-1)

@@ -190,10 +190,11 @@ class Problem:
 
     @cached_property
     def compute(self) -> float:
-        """Multiply-adds of a training step relative to plain FedAvg's."""
+        """Multiply-adds of a training step relative to plain FedAvg's; a pass back costs two forward."""
         plain = self.measure(self.classes).multiply_adds
         natural = self.experiment.training.batch_size
-        rows = natural + self.experiment.objective.virtual_rows(natural)
+        references = len(self.experiment.algorithm.references) * natural / 3
+        rows = natural + self.experiment.objective.virtual_rows(natural) + references
         return rows * self.shape.multiply_adds / (natural * plain)
 
     def notes(self) -> list[str]:

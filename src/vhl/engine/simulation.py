@@ -148,12 +148,17 @@ class Simulation:
 
     def _launch(self) -> list[Ticket]:
         """Hand the next round's jobs to the lanes, and let the chance of the one after be drawn meanwhile."""
-        tickets = self.lanes.submit(self.task, self._jobs(), self.state.server)
+        tickets = self.lanes.submit(self.task, self._jobs(), self._sent())
         following = self.state.round + 1
         if self.lanes.overlaps and following < self.experiment.rounds:
             for client in sample(self.experiment, following, self.problem.clients):
                 self.lanes.prepare(self.task, following, client, self.problem.parts[client])
         return tickets
+
+    def _sent(self) -> Server:
+        """What clients get to see of the server."""
+        server = self.state.server
+        return replace(server, state=self.experiment.algorithm.sent(server.state))
 
     def _jobs(self) -> list[Job]:
         state, algorithm = self.state, self.experiment.algorithm
@@ -162,7 +167,7 @@ class Simulation:
             rate = learning_rate(self.experiment, state.round, state.participations.get(client, 0))
             own = state.clients.get(client)
             if own is None:
-                own = algorithm.client_state(state.server.parameters)
+                own = algorithm.client_state(state.server)
             jobs.append(Job(client, state.round, self.problem.parts[client], rate, own))
         return jobs
 
@@ -181,7 +186,7 @@ class Simulation:
         updates = [outcome.update for outcome in kept]
         known = describe_training(self.problem, jobs, updates, totals)
         known["left_out"] = [job.client for job, good in zip(jobs, finite, strict=True) if not good]
-        known["bytes"] = traffic(self.model, self.state.server, jobs, updates)
+        known["bytes"] = traffic(self.model, self._sent(), jobs, updates)
         distance = Fetch({"drift": drift(self.experiment, updates)})
         counts = self._evaluator.start(self.state.server) if self._is_evaluated() else None
         landed = _Landed(known, distance, counts)

@@ -60,7 +60,7 @@ def plain_pieces(task: Task) -> Pieces:
             task.shared,
             named(draws, "draws."),
         )
-        terms = task.objective.loss(batch)
+        terms = task.objective.loss(batch) | task.algorithm.loss(batch, named(draws, "reference."))
         losses = {name: term.detach() for name, term in terms.items()}
         return _sum(terms), {**losses, **_count_hits(batch, task)}
 

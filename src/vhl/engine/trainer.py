@@ -18,9 +18,14 @@ class Trainer:
     def __init__(self, task: Task, pieces: Pieces) -> None:
         self.task, self._pieces = task, pieces
         numerics = task.numerics
-        self.model = FlatModel(task.build(), task.device, numerics.dtype, numerics.compute_dtype)
+        self.model = self._build()
         self.model.module.train()
         self._network = pieces.network(self.model.module)
+        self._references = {name: self._build() for name in task.algorithm.references}
+        self._onlookers = {
+            name: pieces.network(model.module.eval().requires_grad_(False))
+            for name, model in self._references.items()
+        }
         self.momentum = torch.zeros_like(self.model.parameters)
         self.rate = torch.zeros((), dtype=numerics.dtype, device=task.device)
         self.counter = torch.zeros(1, dtype=torch.int64, device=task.device)
@@ -28,6 +33,10 @@ class Trainer:
         self._client: Client | None = None
         self._names: list[str] = []
         self._totals: Tensor | None = None
+
+    def _build(self) -> FlatModel:
+        numerics = self.task.numerics
+        return FlatModel(self.task.build(), self.task.device, numerics.dtype, numerics.compute_dtype)
 
     def begin(self, job: Job, server: Server, plan: dict[str, Tensor]) -> None:
         """Put a client's start in place; ``plan`` may lie on the host."""
@@ -39,7 +48,10 @@ class Trainer:
         self.counter.zero_()
         if self._totals is not None:
             self._totals.zero_()
-        self._client = self._place(Client(server.parameters, server.state, own))
+        sent = Client(server.parameters, server.state, own, server.buffers, self.model.buffers)
+        self._client = self._place(sent)
+        for name, model in self._references.items():
+            model.load(*self.task.algorithm.reference(name, self._client))
         self._fill_plan(plan)
 
     def step(self) -> None:
@@ -48,6 +60,9 @@ class Trainer:
         images, draws = self._pieces.gather(self._plan, self.counter)
         with self.task.numerics.autocast():
             features, logits = self._network(images)
+            with torch.no_grad():
+                for name, network in self._onlookers.items():
+                    draws[f"reference.{name}"] = network(images[: len(draws["labels"])])[0]["last"]
         loss, values = self._pieces.judge(features, logits, draws)
         self.model.differentiate(loss)
         self._pieces.update(self.model, self.momentum, self.rate, self.counter, self._client)
@@ -74,8 +89,11 @@ class Trainer:
             torch.empty_like(client.start),
             {name: torch.empty_like(vector) for name, vector in client.received.items()},
             {name: vector.to(client.start.device, copy=True) for name, vector in client.state.items()},
+            torch.empty_like(client.start_buffers),
+            client.buffers,
         )
         place.start.copy_(client.start)
+        place.start_buffers.copy_(client.start_buffers)
         for name, vector in client.received.items():
             place.received[name].copy_(vector)
         for name, vector in client.state.items():
@@ -94,7 +112,7 @@ class Trainer:
     def _copies(self, vectors: Vectors) -> Vectors:
         """An algorithm may return what it was given, but that is where the next client will be."""
         assert self._client is not None
-        ours = [self.model.parameters, self._client.start]
+        ours = [self.model.parameters, self.model.buffers, self._client.start, self._client.start_buffers]
         ours += [*self._client.received.values(), *self._client.state.values()]
         places = {vector.untyped_storage().data_ptr() for vector in ours}
         return {

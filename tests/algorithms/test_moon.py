@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from vhl.algorithms.moon import MOON
+from vhl.objectives.base import Batch
+
+
+def _cosine(one: Any, other: Any) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other))
+
+
+def _contrast(features: Tensor, server: Tensor, previous: Tensor, weights: Tensor, tau: float) -> float:
+    """The formula, sample by sample."""
+    total = 0.0
+    for z, near, far, weight in zip(
+        *(t.tolist() for t in (features, server, previous, weights)), strict=True
+    ):
+        near, far = math.exp(_cosine(z, near) / tau), math.exp(_cosine(z, far) / tau)
+        total -= weight * math.log(near / (near + far))
+    return total / float(weights.sum())
+
+
+@pytest.mark.parametrize("options", [{}, {"mu": 0.5, "temperature": 0.1}])
+def test_the_term_is_the_formula(options: dict[str, float]) -> None:
+    rng = np.random.default_rng(0)
+    features, server, previous = (torch.from_numpy(rng.standard_normal((5, 4))) for _ in range(3))
+    virtual, weights = torch.ones(2, 4, dtype=torch.float64), torch.tensor([1.0, 1, 0, 1, 1]).double()
+    labels = torch.zeros(5, dtype=torch.int64)
+    batch = Batch({"last": torch.cat([features, virtual])}, torch.zeros(7, 3), labels, weights, 3, labels[:2])
+    terms = MOON(**options).loss(batch, {"server": server, "previous": previous})
+    expected = _contrast(features, server, previous, weights, options.get("temperature", 0.5))
+    assert set(terms) == {"contrast"}
+    assert float(terms["contrast"]) == pytest.approx(options.get("mu", 5.0) * expected, rel=1e-12)
+
+
+def test_two_rounds_by_an_independent_loop(digit_simulation: Any) -> None:
+    """Networks of their own for all three roles; images and batches are the engine's."""
+    simulation = digit_simulation(
+        algorithm={"name": "moon", "mu": 2.0},
+        partition={"name": "iid", "clients": 2},
+        engine={"precision": "fp64"},
+        training={"batch_size": 8, "lr": 0.05, "lr_decay": 1.0, "momentum": 0.5, "weight_decay": 0.0},
+    )
+    server = copy.deepcopy(simulation.model.module).double()
+    previous = [copy.deepcopy(server) for _ in range(2)]
+    for round_ in range(2):
+        trained = [_train(simulation, round_, client, server, previous[client]) for client in range(2)]
+        sizes = [len(part) for part in simulation.problem.parts]
+        mean = {
+            name: sum(n * model.state_dict()[name] for n, model in zip(sizes, trained, strict=True))
+            / sum(sizes)
+            for name in server.state_dict()
+        }
+        server.load_state_dict(mean)
+        previous = trained
+        record = simulation.run_round()
+        for name, tensor in simulation.named_tensors().items():
+            torch.testing.assert_close(tensor, mean[name], rtol=1e-9, atol=1e-12)
+    assert record.loss["contrast"] > 0
+
+
+def _train(simulation: Any, round_: int, client: int, server: Any, previous: Any) -> Any:
+    task = simulation.task
+    model, server, previous = copy.deepcopy(server).train(), server.eval(), previous.eval()
+    plan = task.plan(round_, client, simulation.problem.parts[client])
+    plan = {name: torch.from_numpy(rows) for name, rows in plan.items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
+    for step, (index, weights) in enumerate(zip(plan["index"], plan["weights"].double(), strict=True)):
+        chance = {name[8:]: rows[step] for name, rows in plan.items() if name.startswith("natural.")}
+        images = task.natural.batch(index, chance)
+        features, logits = model(images)
+        with torch.no_grad():
+            near, far = (other(images)[0]["last"] for other in (server, previous))
+        z = features["last"]
+        similarities = torch.stack([torch.cosine_similarity(z, other) for other in (near, far)], 1)
+        contrast = -(similarities / 0.5).log_softmax(1)[:, 0]
+        losses = cross_entropy(logits, task.natural.labels[index], reduction="none") + 2 * contrast
+        optimizer.zero_grad()
+        ((losses * weights).sum() / weights.sum()).backward()
+        optimizer.step()
+    return model
+
+
+def test_without_the_term_it_is_fedavg_to_the_bit(digit_simulation: Any) -> None:
+    one, other = (
+        digit_simulation(algorithm=algorithm, objective="vhl")
+        for algorithm in ("fedavg", {"name": "moon", "mu": 0})
+    )
+    for _ in range(2):
+        one.run_round(), other.run_round()
+    assert one.state.server.parameters.equal(other.state.server.parameters)
+    assert one.state.server.buffers.equal(other.state.server.buffers)
+
+
+def test_two_more_passes_forward_are_counted_as_compute(digit_simulation: Any) -> None:
+    plain, vhl = (digit_simulation(algorithm="moon", objective=o).problem.compute for o in ("plain", "vhl"))
+    without = digit_simulation(algorithm="fedavg", objective="vhl").problem.compute
+    assert plain == pytest.approx(1 + 2 / 3)
+    assert vhl > without + 2 / 3
+
+
+def test_its_own_model_is_not_sent(digit_simulation: Any) -> None:
+    moon, fedavg = (digit_simulation(algorithm=name) for name in ("moon", "fedavg"))
+    assert moon.run_round().bytes == fedavg.run_round().bytes

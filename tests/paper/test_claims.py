@@ -99,7 +99,6 @@ def test_every_claim_is_about_rows_of_the_paper(asked: list[Asked]) -> None:
     assert len(asked) == len(list(claims())) + 2  # two that take two comparisons
     for more, less, measure, virtual in asked:
         assert more in rows() and less in rows() and more != less
-        assert rows()[more].needs is None and rows()[less].needs is None
         assert virtual == USUAL or rows()[more].uses_generator
         shared = ("data", "partition", "clients_per_round", "algorithm", "rounds")
         one, other = rows()[more].settings, rows()[less].settings

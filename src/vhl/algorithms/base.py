@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from vhl.experiment import Training
     from vhl.objectives.base import Batch
+    from vhl.virtual.base import Generator
 
 Vectors = dict[str, "Tensor"]
 
@@ -65,6 +66,26 @@ class Work:
         """
         m, steps = self.momentum, self.steps
         return (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Training of the server's average on what the round's client models say of unlabelled images."""
+
+    images: Generator | None
+    """Unset is fresh noise every step: standard normal, scaled to [−1, 1] by the batch's extremes."""
+    batch: int
+    steps: int
+    """At most, in a round."""
+    lr: float
+    clip: float
+    """Largest norm of a gradient."""
+    check_every: int
+    """Steps between looks at the validation images."""
+    patience: int
+    """Steps without gain after which it ends."""
+    keep_average: bool
+    """Whether the average itself is a candidate."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +147,11 @@ class Algorithm(Component):
     def aggregate(self, server: Server, updates: Sequence[Update], clients: int) -> tuple[Tensor, Vectors]:
         """The server's new parameters and state from the updates, in client order, of ``clients`` in all."""
         raise NotImplementedError
+
+    @property
+    def distillation(self) -> Distillation | None:
+        """A stage on the server after :meth:`aggregate`, every round."""
+        return None
 
     def notes(self, training: Training) -> list[str]:
         """Sentences a user should read before training so."""

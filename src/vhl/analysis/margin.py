@@ -1,4 +1,4 @@
-"""Statistical margin (Definition 3.1 of the paper) of features under a linear head, in double precision.
+"""Statistical margin (section 3.3 of the paper) of features under a linear head, in double precision.
 
 Class c is output c of a head with C_d outputs. In a head with 2 C_d outputs, natural class c and virtual
 class c are one: output c or output C_d + c. A tie with another class's output counts as that class, which
@@ -94,7 +94,7 @@ def check(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, classe
         raise VHLError("Features or head are not finite; choose a model that has not diverged.")
 
 
-def _half_spaces(weight: Tensor, bias: Tensor, own: int, others: Tensor) -> Samples:
+def _half_spaces(weight: Tensor, bias: Tensor, own: int, others: Tensor) -> tuple[Tensor, Tensor]:
     """Where other outputs reach the own one: u · x + o ≥ 0, with unit normals u (zero for equal weights)."""
     normals, offsets = weight[others] - weight[own], bias[others] - bias[own]
     lengths = normals.norm(dim=1)

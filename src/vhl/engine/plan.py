@@ -42,7 +42,7 @@ def draw_plan(
     virtual_rows = objective.virtual_rows(batch)
     if virtual is not None and virtual_rows:
         rows = (steps, virtual_rows)
-        plan["virtual"] = _endless_passes(rng, len(virtual), steps * virtual_rows).reshape(rows)
+        plan["virtual"] = endless_passes(rng, len(virtual), steps * virtual_rows).reshape(rows)
         plan |= {f"virtual.{k}": v for k, v in virtual.draw(rng, rows).items()}
     plan |= {f"draws.{k}": v for k, v in objective.draws(rng, steps, batch, classes, features).items()}
     return plan
@@ -58,7 +58,7 @@ def _natural_order(
     return np.concatenate(orders).reshape(-1, batch), weights.reshape(-1, batch)
 
 
-def _endless_passes(rng: np.random.Generator, size: int, count: int) -> np.ndarray:
+def endless_passes(rng: np.random.Generator, size: int, count: int) -> np.ndarray:
     """``count`` indices from shuffled passes over ``size`` samples, one after the other."""
     passes = [rng.permutation(size) for _ in range(-(-count // size))]
     return np.concatenate(passes)[:count]

@@ -13,6 +13,7 @@ from vhl.data.sources.base import data_directory
 from vhl.engine.cost import MultiplyAdds
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
+from vhl.engine.stream import Stream
 from vhl.engine.task import Task
 from vhl.engine.vectors import Layout
 from vhl.engine.workshop import Workshop
@@ -20,6 +21,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.files import head_names, load_start
 from vhl.virtual.base import Progress
+from vhl.virtual.sets import virtual_set
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -75,6 +77,23 @@ class Problem:
         self.virtual = self._virtual(directory, progress) if experiment.objective.uses_virtual else None
         self.shape = self.measure(experiment.objective.outputs(self.classes, self.virtual_classes))
         self.shared = self._shared()
+        self.distillation = self._distillation(directory, progress)
+        """What an algorithm distils on; nothing where that is fresh noise, or it distils not at all."""
+
+    def _distillation(self, directory: Path, progress: Progress | None) -> Stream | None:
+        experiment, settings = self.experiment, self.experiment.algorithm.distillation
+        if settings is not None and self.natural.validation is None:
+            raise VHLError(
+                f"algorithm = {experiment.algorithm.name} chooses a model by validation images: set "
+                "data.validation, as to 0.1."
+            )
+        if settings is None or settings.images is None:
+            return None
+        images, shape, seed = settings.images, self.dataset.train.shape, experiment.seeds.data
+        classes = images.classes or self.classes
+        made = virtual_set(images, classes, shape, seed, directory, self.device, progress)
+        # Normalised as what the models were trained on, whatever is drawn in them.
+        return Stream(made, images, self.natural.statistics, self.device, dtype=self.numerics.dtype)
 
     def _natural(self, directory: Path) -> NaturalData:
         experiment, numerics = self.experiment, self.numerics

@@ -22,6 +22,7 @@ class Record(BaseModel):
     learning_rate: float = Field(description="mean over the round's clients")
     samples: int = Field(description="images trained on in this round, natural and virtual")
     compute: float = Field(description="multiply-adds of a step relative to plain FedAvg")
+    distillation_steps: int | None = Field(None, description="of the server, after it averaged")
     bytes: int = Field(description="sent down and up in this round")
     clients: list[int] = Field(description="clients chosen")
     left_out: list[int] = Field(default_factory=list, description="of these, non-finite and not averaged")

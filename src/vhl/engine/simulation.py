@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from vhl.algorithms.base import Server, Vectors, weighted_sum
+from vhl.algorithms.base import Server, Update, Vectors, weighted_sum
 from vhl.engine.accounts import describe_training, drift, to_host, traffic
 from vhl.engine.client_state import remember
+from vhl.engine.distillation import Distiller
 from vhl.engine.evaluation import Evaluation, Evaluator, Fetch
 from vhl.engine.lane import Ticket
 from vhl.engine.pretraining import pretrain
@@ -80,10 +81,19 @@ class Simulation:
         if self.problem.natural.validation is not None:
             sets["validation"] = self.problem.natural.validation
         self._evaluator = Evaluator(self.model, numerics, sets, self.problem.classes, self.lanes.capture)
+        self._distiller = self._make_distiller(on_note)
         self.evaluation: Evaluation | None = None
         self.snapshot: dict[str, Tensor] | None = None
         """How clients' models do after this round, if that was asked for; see :func:`take_snapshot`."""
         self._progress: Generator[Record | None] | None = None
+
+    def _make_distiller(self, on_note: Note) -> Distiller | None:
+        settings, lanes = self.experiment.algorithm.distillation, self.lanes
+        if settings is None:
+            return None
+        return Distiller(
+            self.problem, settings, capture=lanes.capture, kernels=lanes.kernels, on_note=on_note
+        )
 
     def _start(self) -> State:
         if self.experiment.objective.pretraining is not None:
@@ -182,10 +192,12 @@ class Simulation:
                 f"Round {before.round + 1}: every client's model became infinite or NaN; lower training.lr "
                 f"(now {self.experiment.training.lr}), for round {before.round} is the last good state."
             )
-        self.state = self._advance(jobs, kept)
         updates = [outcome.update for outcome in kept]
+        self.state = self._advance(jobs, kept)
+        steps = self._refine(updates)
         known = describe_training(self.problem, jobs, updates, totals)
         known["left_out"] = [job.client for job, good in zip(jobs, finite, strict=True) if not good]
+        known["distillation_steps"] = steps
         known["bytes"] = traffic(self.model, self._sent(), jobs, updates)
         distance = Fetch({"drift": drift(self.experiment, updates)})
         counts = self._evaluator.start(self.state.server) if self._is_evaluated() else None
@@ -219,6 +231,14 @@ class Simulation:
             clients=remember(before.clients, new, self.experiment.engine.state_memory * 1e9),
             participations=counts,
         )
+
+    def _refine(self, updates: Sequence[Update]) -> int | None:
+        """Let the server train on what it has, where the algorithm says so; the steps it took."""
+        if self._distiller is None:
+            return None
+        server, steps = self._distiller(self.state.server, updates, self.state.round - 1)
+        self.state = replace(self.state, server=server)
+        return steps
 
     def _record(self, landed: _Landed, seconds: float) -> Record:
         """The round's record; pretraining counts with the first."""

@@ -82,8 +82,6 @@ class Evidence:
     def runs(self, row: Row, choice: Choice) -> Runs:
         own = choice if row.uses_generator else Choice(choice.profile, None)
         key = row.name, own
-        if row.needs is not None:
-            return {}
         if key not in self._found:
             self._found[key] = self.of(own.experiment(row))
         return self._found[key]

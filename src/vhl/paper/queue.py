@@ -55,8 +55,6 @@ def queue(request: Request, evidence: Evidence) -> list[Experiment]:
     prices = _prices(request.rows)
     waiting: dict[tuple[int, str], tuple[tuple[float, ...], Experiment]] = {}
     for row in request.rows:
-        if row.needs is not None:
-            continue
         experiment = row.experiment(request.profile, request.virtual)
         experiment = experiment.with_(rounds=request.rounds or experiment.rounds)
         done = evidence.of(experiment)
@@ -97,7 +95,7 @@ def cost(row: Row) -> float:
     """Images that a row trains on, as if each went through ResNet-18; roughly."""
     settings = row.settings
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
-    images = _IMAGES[settings["data"]] * settings["training"]["epochs"] * settings["rounds"]
+    images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"] * settings["rounds"]
     images *= settings["clients_per_round"] / clients
     objective, options = _named(settings["objective"])
     virtual = options.get("virtual_batch", 128) / 128 if objective in ("vhl", "naive") else 0.0

@@ -87,8 +87,7 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def _not_run(row: Row) -> tuple[str, ...]:
-    state = "not run" if row.needs is None else f"needs {row.needs}"
-    settings = (_label(row), "", "", f"{row.settings['training']['lr']:g}", state, "")
+    settings = (_label(row), "", "", f"{row.settings['training']['lr']:g}", "not run", "")
     gain = f"– / {_published_gain(row)}" if row.without else "–"
     rounds = f"– / {_published_rounds(row)}" if row.target else "–"
     speed_up = f"– / {_published_speed_up(row)}"

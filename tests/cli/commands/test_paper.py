@@ -151,13 +151,6 @@ def test_a_run_that_fails_does_not_cost_the_others(vhl: Any, monkeypatch: pytest
     assert records() == {("plain", 0): 1, ("vhl", 0): 2} and "left" not in answer.out
 
 
-def test_what_cannot_be_run_is_said(vhl: Any, little: dict[str, Row]) -> None:
-    little[VHL] = replace(little[VHL], needs="something")
-    answer = vhl(*RUN, "--rounds=1")
-    assert answer.code == 0 and answer.err.strip() == f"note: {VHL} is left out: it needs something."
-    assert records() == {("plain", 0): 1}
-
-
 @pytest.mark.usefixtures("little")
 def test_the_authors_choices(vhl: Any) -> None:
     assert vhl("paper", "run", PLAIN, "--rounds=1", "--profile=release").code == 0
@@ -203,12 +196,9 @@ def test_all_rows_are_listed(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = {line.split()[0]: line.split()[1:] for line in lines if "/" in line}
     assert list(found) == list(rows_of_the_paper())
     assert found["cifar10/a0.05-e1-k10/scaffold"][:3] == ["38.55", "0.001", "1000"]
-    assert found["feddf/a0.1/feddf-noise"][0] == "–" and found["feddf/a0.1/feddf-noise"][-2:] == [
-        "needs",
-        "FedDF",
-    ]
+    assert found["feddf/a0.1/feddf-noise"][0] == "–"
     some = vhl("paper", "list", "further/naive", "feddf").out
-    assert sum("/" in line for line in some.splitlines()) == 4 + 8
+    assert sum("/" in line for line in some.splitlines()) == 4 + 12
     vhl("paper", "list", "nothing-like-it").complains("'nothing-like-it'")
 
 
@@ -248,7 +238,7 @@ def test_tables_in_a_document(vhl: Any) -> None:
     answer = vhl("paper", "table", "--into", "mine.md")
     assert answer.code == 0
     found = Path("mine.md").read_text(encoding="utf-8")
-    assert found == renewed(text, Evidence([])) and "needs FedDF" in found and "old" not in found
+    assert found == renewed(text, Evidence([])) and "feddf-real" in found and "old" not in found
     vhl("paper", "table", "--into", "absent.md").complains("absent.md", "cannot be read")
 
 

@@ -44,8 +44,6 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _state(row: Row, evidence: Evidence) -> str:
-    if row.needs is not None:
-        return f"needs {row.needs}"
     found = []
     for line in lines(row, evidence):
         seeds = f"{len(line.runs)} seed{'s' if len(line.runs) > 1 else ''}"
@@ -63,9 +61,6 @@ def _run(arguments: argparse.Namespace) -> None:
         arguments.rounds,
         arguments.seeds or [0],
     )
-    for row in request.rows:
-        if row.needs is not None:
-            errors.print(f"[yellow]note:[/] {row.name} is left out: it needs {row.needs}.", soft_wrap=True)
     kept = Records(arguments.runs_dir, arguments.results)
     waiting = [e for e in queue(request, Evidence.read(arguments.results)) if not kept.has(e)]
     if not waiting:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -55,8 +56,8 @@ def a_comparison() -> Comparison:
     slower = Result(best=0.7, final=0.5, rounds=None, samples=None, bytes=None, drift=1.75, compute=1.0)
     fast = Result(best=0.75, final=0.6, rounds=4, samples=80_000, bytes=16_000_000, drift=0.5, compute=2.0)
     never = Result(best=0.1, final=0.1, rounds=None, samples=None, bytes=None, drift=0.5, compute=2.0)
-    rows = Row("fedavg + plain", 1, (slow,)), Row("fedavg + vhl", 1, (fast,)), Row("x", 1, (never,))
-    return Comparison(0.5, (*rows, Row("y", 2, (slow, slower))))
+    runs = {"fedavg + plain": (slow,), "fedavg + vhl": (fast,), "x": (never,), "y": (slow, slower)}
+    return Comparison(tuple(Row(name, len(own), own, target=0.5) for name, own in runs.items()))
 
 
 def test_the_numbers_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,9 +70,17 @@ def test_the_numbers_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None
         "fedavg + plain | 50.0 | 40.0 | 12 | ×1.0 | 120 k | 48 MB | 1.25 | ×1.00 | 1",
         "fedavg + vhl | 75.0 | 60.0 | 4 | ×3.0 | 80 k | 16 MB | 0.50 | ×2.00 | 1",
         "x | 10.0 | 10.0 | never | – | – | – | 0.50 | ×2.00 | 1",
-        "y | 60.0 ± 14.1 | 45.0 ± 7.1 | 12 (1 of 2) | – | 120 k | 48 MB | 1.50 | ×1.00 | 2",
+        "y | 60.0 ± 14.1 | 45.0 ± 7.1 | 12 (1 of 2) | – | – | – | 1.50 | ×1.00 | 2",
     ):
         assert row.split(" | ") in cells
+
+
+def test_each_problem_has_its_own_target(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(a_comparison().rows)
+    rows[2] = replace(rows[2], target=0.25, problem="another")
+    display.console.print(display.comparison_table(Comparison(tuple(rows))))
+    out = capsys.readouterr().out
+    assert "to target" in out and "12 (50.0%)" in out and "never (25.0%)" in out
 
 
 def test_a_comparison_keeps_its_labels_on_a_narrow_terminal(terminal: io.StringIO) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -26,11 +27,12 @@ def method(write: Callable[..., RunFolder], record: Any, tmp_path: Path) -> Meth
         by_seed: Sequence[Sequence[float]],
         seeds: Sequence[int] = range(9),
         compute: float = 1.0,
+        numbers: Mapping[str, Any] = MappingProxyType({}),
         **settings: Any,
     ) -> list[RunFolder]:
-        made = []
+        made, settings = [], {"rounds": len(by_seed[0]), **settings}
         for seed, accuracies in zip(seeds, by_seed, strict=False):
-            rounds = [record(i, a, compute=compute) for i, a in enumerate(accuracies, 1)]
+            rounds = [record(i, a, compute=compute, **numbers) for i, a in enumerate(accuracies, 1)]
             folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
             made.append(write(folder, rounds, seeds={"batches": seed, "model": seed}, **settings))
         return made
@@ -114,7 +116,28 @@ def test_another_problem_is_no_partner(method: Method) -> None:
         *method([[0.2]], partition={"name": "lda", "alpha": 0.1}, objective="plain"),
         *method([[0.3]], partition={"name": "lda", "alpha": 0.5}),
     ]
-    assert "vhl partition.alpha=0.9" in [v.against.label for v in verdicts(compare(runs))][1]
+    assert list(verdicts(compare(runs))) == []
+    more = method([[0.4]], partition={"name": "lda", "alpha": 0.5}, algorithm="fedprox")
+    assert "vhl partition.alpha=0.5" in only(runs + more).against.label
+
+
+def test_a_pair_is_told_once_whichever_comes_first(method: Method) -> None:
+    ours, plain = method([[0.6]]), method([[0.5]], objective="plain")
+    for runs in (ours + plain, plain + ours):
+        found = only(runs)
+        assert found.row.label == "fedavg + vhl" and found.final.mean == pytest.approx(0.1)
+
+
+def test_only_rounds_that_both_have_done_are_compared(method: Method) -> None:
+    """As a sweep looks while its second method trains."""
+    plain = method([[0.1, 0.2, 0.3, 0.9]], objective="plain")
+    found = only(plain + method([[0.2, 0.4]], rounds=4))
+    assert found.final.mean == pytest.approx(0.2) and found.best.mean == pytest.approx(0.2)
+    assert (
+        "40.0 % instead of 20.0 % over the last tenth of the rounds of the 2 that both have done so far"
+        in (found.text)
+    )
+    assert "so far" not in only(plain + method([[0.2, 0.4, 0.5, 0.6]])).text
 
 
 # --- words ---------------------------------------------------------------------------------------------
@@ -173,7 +196,7 @@ def test_the_interval_in_points(method: Method) -> None:
         ([[0.6], [0.6]], [[0.1], [0.2]], ", and it did not reach 60 %."),
         ([[0.6], [0.6]], [[0.7], [0.2]], ", and 1 of 2 seeds reached 60 %."),
         ([[0.5], [0.7]], [[0.7], [0.7]], "; it reached 60 % after 1 rounds, which the other did not always."),
-        ([[0.5, 0.5], [0.5, 0.5]], [[0.1, 0.6], [0.6, 0.6]], "which the other did not always."),
+        ([[0.5, 0.5], [0.5, 0.5]], [[0.1, 0.6], [0.6, 0.6]], "which the other never did."),
         ([[0.1, 0.1, 0.6]], [[0.1, 0.7, 0.7]], "after 2 rounds instead of 3, with 0.67 times the images."),
     ],
 )
@@ -186,3 +209,36 @@ def test_what_it_cost(method: Method, plain: Any, own: Any, cost: str) -> None:
 def test_a_target_is_not_rounded_to_one_that_was_not_set(method: Method, target: float) -> None:
     text = words(method([[0.61]], objective="plain") + method([[0.62]]), target)
     assert f"it reached {100 * target:.1f} %" in text
+
+
+def test_at_equal_images(method: Method) -> None:
+    """Plain has seen 400 images after four rounds; ours had seen as many after two of its four."""
+    plain = method([[0.1, 0.2, 0.3, 0.5]], objective="plain", numbers={"samples": 100})
+    ours = method([[0.2, 0.4, 0.6, 0.8]], numbers={"samples": 200})
+    text = words(plain + ours)
+    assert text.endswith("With the same number of images (400) it is at 40.0 % and the other at 50.0 %.")
+    assert "80.0 % instead of 50.0 %" in text
+
+
+@pytest.mark.parametrize(("samples", "said"), [(104, False), (106, True), (50, True), (1000, False)])
+def test_when_equal_images_are_worth_a_word(method: Method, samples: int, said: bool) -> None:
+    """Not where both had about as many; nor where the cheaper one's buy no round of the other."""
+    plain = method([[0.5] * 4], objective="plain", numbers={"samples": 100})
+    assert (
+        "same number of images" in words(plain + method([[0.6] * 4], numbers={"samples": samples}))
+    ) == said
+
+
+@pytest.mark.parametrize(
+    ("images", "text"),
+    [
+        (400, "400"),
+        (1_000, "1 thousand"),
+        (116_400, "116 thousand"),
+        (999_600, "1 million"),
+        (2.5e7, "25 million"),
+    ],
+)
+def test_numbers_of_images_as_people_say_them(method: Method, images: float, text: str) -> None:
+    plain = method([[0.5] * 2], objective="plain", numbers={"samples": int(images / 2)})
+    assert f"({text})" in words(plain + method([[0.6] * 2], numbers={"samples": int(images)}))

@@ -113,14 +113,33 @@ def test_a_target_is_a_whole_percentage(reached: float, target: float) -> None:
     assert own_target(reached) == target
 
 
-def test_the_target_is_what_the_first_runs_reached_on_average(write: Write) -> None:
+def test_the_target_is_what_every_seed_of_the_first_method_reached(write: Write) -> None:
     runs = [
         write([0.805, 0.1]),
         write([0.7, 0.825], seeds={"model": 1}),
         write([0.99], algorithm="fedprox"),
     ]
-    assert compare(runs).target == 0.81  # of 81.5 %
+    assert compare(runs).target == 0.8  # of 80.5 and 82.5 %
     assert compare(runs[2:]).target == 0.99
+
+
+def test_each_problem_has_a_target_and_a_baseline_of_its_own(write: Write) -> None:
+    easy, hard = {"name": "lda", "alpha": 1.0}, {"name": "lda", "alpha": 0.1}
+    runs = [
+        write([0.1, 0.9], partition=easy, objective="plain"),
+        write([0.9, 0.9], partition=easy),
+        write([0.1, 0.1, 0.3], partition=hard, objective="plain"),
+        write([0.3], partition=hard),
+    ]
+    found = compare(runs)
+    assert [row.target for row in found.rows] == [0.9, 0.9, 0.3, 0.3]
+    assert [found.speed_up(row) for row in found.rows] == [1, 2, 1, 3]
+    assert [row.target for row in compare(runs, 0.2).rows] == [0.2] * 4
+
+
+def test_a_copy_of_a_run_is_no_second_seed(write: Write) -> None:
+    (row,) = compare([write([0.5]), write([0.5])]).rows
+    assert row.seeds == 1 and len(row.results) == 2
 
 
 # --- several runs --------------------------------------------------------------------------------------

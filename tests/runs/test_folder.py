@@ -170,6 +170,16 @@ def test_runs_and_folders_of_runs(tmp_path: Path) -> None:
     assert [run.path for run in find_runs([alone, tmp_path / "sweep"])] == [alone, a, b]
 
 
+def test_runs_of_sweeps_inside_a_folder(tmp_path: Path) -> None:
+    """As `vhl sweep` and `vhl run` leave them; nothing is looked for inside a run."""
+    deep, flat = make_run(tmp_path / "runs" / "sweep" / "a"), make_run(tmp_path / "runs" / "alone")
+    make_run(flat / "models")
+    (tmp_path / "runs" / "sweep" / "back").symlink_to(tmp_path / "runs")
+    (tmp_path / "runs" / "other").symlink_to(make_run(tmp_path / "elsewhere"))
+    found = [run.path for run in find_runs([tmp_path / "runs"])]
+    assert found == [flat, tmp_path / "runs" / "other", deep]
+
+
 def test_a_run_named_twice_is_one_run(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs" / "a")
     assert len(find_runs([tmp_path / "runs", run, tmp_path / "runs" / ".." / "runs" / "a"])) == 1

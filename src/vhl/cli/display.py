@@ -131,27 +131,30 @@ def making_images() -> Callable[[int, int], None]:
 def comparison_table(comparison: Comparison) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     # On a narrow terminal these fold, so that no column is lost.
-    for heading in ("", "best\n%", "last\n10 %", f"rounds\nto {percent(comparison.target)}"):
+    targets = {row.target for row in comparison.rows}
+    target = percent(comparison.target) if len(targets) == 1 else "target"
+    for heading in ("", "best\n%", "last\n10 %", f"rounds\nto {target}"):
         table.add_column(heading, justify="right" if heading else "left", overflow="fold")
     for heading in ("speed-\nup", "images\nto it", "traffic\nto it", "client\ndrift", "compute\na step"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("seeds", justify="right", no_wrap=True)
     for row in comparison.rows:
-        table.add_row(escape(row.label), *_cells(comparison, row), str(row.seeds))
+        table.add_row(escape(row.label), *_cells(comparison, row, len(targets) > 1), str(row.seeds))
     return table
 
 
-def _cells(comparison: Comparison, row: Row) -> list[str]:
+def _cells(comparison: Comparison, row: Row, with_target: bool) -> list[str]:
+    target = f" ({percent(row.target)})" if with_target else ""
     speed_up = comparison.speed_up(row)
-    samples, traffic = row.over_seeds("samples"), row.over_seeds("bytes")
+    rounds, samples, traffic = (row.over_seeds(measure) for measure in ("rounds", "samples", "bytes"))
     drift, compute = row.over_seeds("drift"), row.over_seeds("compute")
     return [
         _accuracy(row.over_seeds("best")),
         _accuracy(row.over_seeds("final")),
-        _rounds(row.over_seeds("rounds"), row.seeds),
+        _rounds(rounds, row) + target,
         "–" if speed_up is None else f"×{speed_up:.1f}",
-        "–" if samples is None else short(samples.mean, ""),
-        "–" if traffic is None else short(traffic.mean, "B"),
+        _until_target(samples, row, ""),
+        _until_target(traffic, row, "B"),
         "–" if drift is None else f"{drift.mean:.2f}",
         "–" if compute is None else f"×{compute.mean:.2f}",
     ]
@@ -163,11 +166,17 @@ def _accuracy(value: Mean | None) -> str:
     return f"{100 * value.mean:.1f}" + (f" ± {100 * value.std:.1f}" if value.count > 1 else "")
 
 
-def _rounds(value: Mean | None, seeds: int) -> str:
-    """Mean over the seeds that reached the target, and how many did where not all."""
+def _rounds(value: Mean | None, row: Row) -> str:
+    """Mean over the runs that reached the target, and how many did where not all."""
     if value is None:
         return "never"
-    return f"{value.mean:.0f}" + (f" ({value.count} of {seeds})" if value.count < seeds else "")
+    all_did = value.count == len(row.results)
+    return f"{value.mean:.0f}" + ("" if all_did else f" ({value.count} of {len(row.results)})")
+
+
+def _until_target(value: Mean | None, row: Row, unit: str) -> str:
+    """A mean over the lucky seeds would flatter."""
+    return "–" if value is None or value.count < len(row.results) else short(value.mean, unit)
 
 
 def short(number: float, unit: str) -> str:

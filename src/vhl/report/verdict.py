@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
+from vhl.engine.record import Record
 from vhl.experiment import Experiment
-from vhl.runs.compare import NO_DIFFERENCE, REPEATED, Comparison, Row
+from vhl.runs.compare import NO_DIFFERENCE, REPEATED, Comparison, Row, final_mean
 from vhl.runs.dotted import dotted
 
 _SURE = 0.95
+_SAME = 1.05
+"""Numbers of images that differ by less count as the same."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +45,35 @@ class Verdict:
     text: str
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """A seed's run of one row and its run of the other, as far as both have come."""
+
+    own: tuple[Record, ...]
+    other: tuple[Record, ...]
+
+    @property
+    def at_equal_images(self) -> tuple[float, float, int] | None:
+        """Final accuracies, had both stopped where the cheaper one ended, and the images until there."""
+        images = min(sum(record.samples for record in records) for records in (self.own, self.other))
+        first, second = (_within(records, images) for records in (self.own, self.other))
+        return (final_mean(first), final_mean(second), images) if first and second else None
+
+
 def verdicts(comparison: Comparison) -> Iterator[Verdict]:
-    """Each row against its partner: the same without virtual data where that was run, else the first row."""
+    """Each row against its partner: the same without virtual data where that was run, else the baseline."""
     partners = find_partners(comparison)
-    for number, row in enumerate(comparison.rows):
-        against = partners[number] or comparison.rows[0]
-        if against is row:
+    for row, partner in zip(comparison.rows, partners, strict=True):
+        baseline = comparison.baseline(row)
+        against = partner or baseline
+        told_already = partner is None and partners[comparison.rows.index(baseline)] is row
+        if against is row or told_already:
             continue
-        best, final = (_gain(row, against, measure) for measure in ("best", "final"))
-        if best is not None and final is not None:
-            yield Verdict(row, against, best, final, _sentence(comparison, row, against, best, final))
+        if pairs := _pairs(row, against):
+            best = _gain([_best(p.own) - _best(p.other) for p in pairs])
+            final = _gain([final_mean(p.own) - final_mean(p.other) for p in pairs])
+            text = _sentence(row, against, pairs, best, final)
+            yield Verdict(row, against, best, final, text)
 
 
 def find_partners(comparison: Comparison) -> list[Row | None]:
@@ -73,12 +96,40 @@ def _setting(experiment: Experiment) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def _gain(row: Row, against: Row, measure: str) -> Gain | None:
-    """Over the seeds that both have; nothing where they share none."""
-    own, other = _by_seed(row, measure), _by_seed(against, measure)
-    differences = [own[seed] - other[seed] for seed in own if seed in other]
-    if not differences:
-        return None
+def _pairs(row: Row, against: Row) -> list[_Pair]:
+    """Of the seeds that both have, over the rounds that all their runs have done."""
+    own, other = _by_seed(row), _by_seed(against)
+    common = [(own[seed], other[seed]) for seed in own if seed in other]
+    rounds = min((records[-1].round for pair in common for records in pair), default=0)
+    pairs = [_Pair(_until(one, rounds), _until(two, rounds)) for one, two in common]
+    return [pair for pair in pairs if _is_evaluated(pair.own) and _is_evaluated(pair.other)]
+
+
+def _by_seed(row: Row) -> Mapping[int, tuple[Record, ...]]:
+    seeds = (run.experiment().seeds.batches for run in row.runs)
+    return dict(zip(seeds, row.records, strict=True))
+
+
+def _until(records: Sequence[Record], rounds: int) -> tuple[Record, ...]:
+    return tuple(record for record in records if record.round <= rounds)
+
+
+def _within(records: Sequence[Record], images: int) -> tuple[Record, ...]:
+    """The rounds that so many images are enough for; nothing where none of them was evaluated."""
+    spent = accumulate(record.samples for record in records)
+    kept = tuple(record for record, sum_ in zip(records, spent, strict=True) if sum_ <= images)
+    return kept if _is_evaluated(kept) else ()
+
+
+def _is_evaluated(records: Sequence[Record]) -> bool:
+    return any(record.accuracy is not None for record in records)
+
+
+def _best(records: Sequence[Record]) -> float:
+    return max(record.accuracy for record in records if record.accuracy is not None)
+
+
+def _gain(differences: Sequence[float]) -> Gain:
     margin = None
     if len(differences) > 1:
         from scipy.stats import t  # a second, which a single seed does not need
@@ -88,23 +139,27 @@ def _gain(row: Row, against: Row, measure: str) -> Gain | None:
     return Gain(statistics.mean(differences), margin, len(differences))
 
 
-def _by_seed(row: Row, measure: str) -> Mapping[int, float]:
-    seeds = (run.experiment().seeds.batches for run in row.runs)
-    return {seed: getattr(found, measure) for seed, found in zip(seeds, row.results, strict=True)}
+def _sentence(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
+    parts = [_result(row, against, pairs, best, final), _sureness(final), _cost(row, against)]
+    return " ".join([*parts, *_at_equal_images(pairs)])
 
 
-def _sentence(comparison: Comparison, row: Row, against: Row, best: Gain, final: Gain) -> str:
-    return " ".join([_result(row, against, best, final), _sureness(final), _cost(comparison, row, against)])
-
-
-def _result(row: Row, against: Row, best: Gain, final: Gain) -> str:
+def _result(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
     word = "about as good as" if final.margin is not None and not final.decided else None
     word = word or ("better than" if final.mean > 0 else "worse than" if final.mean < 0 else "equal to")
-    own, other = _mean(row, "final"), _mean(against, "final")
+    own, other = (statistics.mean(map(final_mean, side)) for side in zip(*_sides(pairs), strict=True))
+    rounds = pairs[0].own[-1].round
+    asked = max(run.experiment().rounds for run in (*row.runs, *against.runs))
+    so_far = f" of the {rounds} that both have done so far" if rounds < asked else ""
     return (
         f"{row.label} is {word} {against.label}: {100 * own:.1f} % instead of {100 * other:.1f} % over the "
-        f"last tenth of the rounds ({100 * final.mean:+.1f} points), {100 * best.mean:+.1f} in the best one."
+        f"last tenth of the rounds{so_far} ({100 * final.mean:+.1f} points), {100 * best.mean:+.1f} in the "
+        "best one."
     )
+
+
+def _sides(pairs: Sequence[_Pair]) -> list[tuple[tuple[Record, ...], tuple[Record, ...]]]:
+    return [(pair.own, pair.other) for pair in pairs]
 
 
 def _sureness(gain: Gain) -> str:
@@ -115,20 +170,40 @@ def _sureness(gain: Gain) -> str:
     return f"{interval}." if gain.decided else f"{interval}: it may be chance."
 
 
-def _cost(comparison: Comparison, row: Row, against: Row) -> str:
+def _cost(row: Row, against: Row) -> str:
     compute = _mean(row, "compute") / _mean(against, "compute")
     step = f"A step costs {compute:.2f} times the compute"
     own, other = row.over_seeds("rounds"), against.over_seeds("rounds")
-    target = f"{100 * comparison.target:.3g} %"
+    target = f"{100 * row.target:.3g} %"
     if own is None:
         return f"{step}, and it did not reach {target}."
-    if own.count < row.seeds:
-        return f"{step}, and {own.count} of {row.seeds} seeds reached {target}."
-    if other is None or other.count < against.seeds:
-        return f"{step}; it reached {target} after {own.mean:.0f} rounds, which the other did not always."
+    if own.count < len(row.results):
+        return f"{step}, and {own.count} of {len(row.results)} seeds reached {target}."
+    if other is None or other.count < len(against.results):
+        rest = "never did" if other is None else "did not always"
+        return f"{step}; it reached {target} after {own.mean:.0f} rounds, which the other {rest}."
     images = _mean(row, "samples") / _mean(against, "samples")
     rounds = f"{own.mean:.0f} rounds instead of {other.mean:.0f}"
     return f"{step}; it reached {target} after {rounds}, with {images:.2f} times the images."
+
+
+def _at_equal_images(pairs: Sequence[_Pair]) -> Iterator[str]:
+    """What the same number of images bought, where one of the two had more."""
+    found = [pair.at_equal_images for pair in pairs]
+    totals = [[sum(r.samples for r in records) for records in sides] for sides in _sides(pairs)]
+    if all(max(pair) <= _SAME * min(pair) for pair in totals) or None in found:
+        return
+    own, other, images = (statistics.mean(numbers) for numbers in zip(*filter(None, found), strict=True))
+    yield (
+        f"With the same number of images ({_count(images)}) it is at {100 * own:.1f} % and the other at "
+        f"{100 * other:.1f} %."
+    )
+
+
+def _count(images: float) -> str:
+    """Three digits, as people say them."""
+    number, unit = (images / 1e6, " million") if images >= 999_500 else (images / 1e3, " thousand")
+    return f"{number:.3g}{unit}" if images >= 1_000 else f"{images:.0f}"
 
 
 def _mean(row: Row, measure: str) -> float:

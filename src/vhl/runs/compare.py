@@ -66,6 +66,12 @@ class Row:
     results: tuple[Result, ...]
     runs: tuple[RunFolder, ...] = ()
     """In the order of their results."""
+    records: tuple[tuple[Record, ...], ...] = ()
+    """Of each run."""
+    problem: str = ""
+    """What it was trained on, in words that are equal for equal data and partitions."""
+    target: float = 0.0
+    """What counts as reached on this problem."""
 
     def over_seeds(self, measure: str) -> Mean | None:
         """Mean ± std of a measure over the seeds that have it."""
@@ -80,18 +86,32 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows in the order the runs were named; the first is the baseline."""
+    """Rows in the order the runs were named; the first of a problem is its baseline."""
 
-    target: float
     rows: tuple[Row, ...]
 
+    @property
+    def target(self) -> float:
+        """Of the first problem; most comparisons have but one."""
+        return self.rows[0].target
+
+    def baseline(self, row: Row) -> Row:
+        """The first row on the same problem."""
+        return next(other for other in self.rows if other.problem == row.problem)
+
     def speed_up(self, row: Row) -> float | None:
-        """Rounds to the target of the first row over this row's; none where a seed of either never got there.
+        """Rounds to the target of the baseline over this row's; none where a seed of either never got there.
 
         A mean over the seeds that did would leave out the slow ones.
         """
-        first, own = self.rows[0].over_seeds("rounds"), row.over_seeds("rounds")
-        if first is None or own is None or first.count < self.rows[0].seeds or own.count < row.seeds:
+        baseline = self.baseline(row)
+        first, own = baseline.over_seeds("rounds"), row.over_seeds("rounds")
+        if (
+            first is None
+            or own is None
+            or first.count < len(baseline.results)
+            or own.count < len(row.results)
+        ):
             return None
         return first.mean / own.mean
 
@@ -132,21 +152,27 @@ def result(records: Sequence[Record], target: float) -> Result:
 
 
 def compare(runs: Sequence[RunFolder], target: float | None = None) -> Comparison:
-    """Compare runs; the target is by default what the first group of runs reached on average."""
+    """Compare runs; the target is by default what every seed of a problem's first method reached."""
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
         groups.setdefault(_without_seeds(run.experiment()), []).append(run)
-    records = {run.path: _evaluated(run) for run in runs}
-    if target is None:
-        first = next(iter(groups.values()))
-        reached = statistics.mean(max(r.accuracy or 0 for r in records[run.path]) for run in first)
-        target = own_target(reached)
     labels = label([members[0].experiment() for members in groups.values()])
-    rows = [
-        Row(name, len(members), tuple(result(records[run.path], target) for run in members), tuple(members))
-        for name, members in zip(labels, groups.values(), strict=True)
-    ]
-    return Comparison(target, tuple(rows))
+    targets: dict[str, float] = {}
+    rows = []
+    for name, members in zip(labels, groups.values(), strict=True):
+        records = [tuple(_evaluated(run)) for run in members]
+        problem = _problem(members[0].experiment())
+        if problem not in targets:
+            reached = min(max(r.accuracy or 0 for r in own) for own in records)
+            targets[problem] = own_target(reached) if target is None else target
+        results = tuple(result(own, targets[problem]) for own in records)
+        seeds = len({run.experiment().seeds for run in members})
+        rows.append(Row(name, seeds, results, tuple(members), tuple(records), problem, targets[problem]))
+    return Comparison(tuple(rows))
+
+
+def _problem(experiment: Experiment) -> str:
+    return experiment.data.model_dump_json() + experiment.partition.model_dump_json()
 
 
 def _evaluated(run: RunFolder) -> list[Record]:
@@ -162,11 +188,23 @@ def _without_seeds(experiment: Experiment) -> str:
 
 
 def label(experiments: Sequence[Experiment]) -> list[str]:
-    """Short names: algorithm and objective, and every other setting in which the experiments differ."""
+    """Short names: algorithm and objective, and every other setting in which the experiments differ.
+
+    Options of a part are told where parts of the same name differ in them: others do so anyway.
+    """
     flat = [dotted(experiment) for experiment in experiments]
     keys = {key for table in flat for key in table}
     ignored = NO_DIFFERENCE | REPEATED | {"algorithm.name", "objective.name"}
-    differing = sorted(k for k in keys - ignored if len({json.dumps(t.get(k)) for t in flat if k in t}) > 1)
+
+    def differs(key: str) -> bool:
+        values: dict[object, set[str]] = {}
+        for table in flat:
+            if key in table:
+                same = None if key.endswith(".name") else table.get(f"{key.split('.')[0]}.name")
+                values.setdefault(same, set()).add(json.dumps(table[key]))
+        return any(len(found) > 1 for found in values.values())
+
+    differing = sorted(key for key in keys - ignored if differs(key))
     labels = []
     for table in flat:
         extra = [

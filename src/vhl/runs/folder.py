@@ -18,7 +18,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,12 +246,21 @@ def _without_prefix(vectors: Vectors) -> Vectors:
 
 
 def find_runs(paths: Iterable[Path]) -> list[RunFolder]:
-    """The run folders among these paths, and those directly inside a path that is none itself."""
+    """The run folders among these paths, and those anywhere inside a path that is none itself."""
     found = []
     for path in paths:
-        inside = [RunFolder(p) for p in sorted(path.iterdir())] if path.is_dir() else []
-        runs = [RunFolder(path)] if RunFolder(path).exists else [run for run in inside if run.exists]
+        runs = list(_runs_in(path))
         if not runs:
             raise VHLError(f"{path} is no run folder and holds none; `vhl run` makes them under runs/.")
         found += runs
     return list({run.path.resolve(): run for run in found}.values())  # named twice is still one seed
+
+
+def _runs_in(path: Path) -> Iterator[RunFolder]:
+    """Nothing is searched inside a run, nor where a link leads unless that is a run."""
+    if RunFolder(path).exists:
+        yield RunFolder(path)
+    elif path.is_dir():
+        for inside in sorted(path.iterdir()):
+            if not inside.is_symlink() or RunFolder(inside).exists:
+                yield from _runs_in(inside)

@@ -112,6 +112,21 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
     watch.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     _add_server(watch)
 
+    theory = _command(commands, "theory", "measure every term of the paper's theorem on a run's models")
+    theory.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    theory.add_argument(
+        "--round",
+        dest="rounds",
+        type=_count,
+        action="append",
+        metavar="R",
+        help="of this kept round, and again for more (default: all of keep_at, and the last)",
+    )
+    theory.add_argument(
+        "--virtual", metavar="GENERATOR", help="virtual data to measure against (default: the run's own)"
+    )
+    _add_data_dir(theory)
+
     predict = _command(commands, "predict", "name the classes of images with a run's model")
     predict.add_argument(
         "run", type=Path, metavar="RUN", help="a run folder, or a file that `vhl export` wrote"

@@ -27,7 +27,7 @@ def trained_model(run: RunFolder, which: str | None = None) -> tuple[dict[str, T
         with torch.device("meta"):
             return experiment.model.build(outputs, data["channels"], size)
 
-    tensors = _tensors(run, which, Layout(build(data["outputs"])))
+    tensors = saved_tensors(run, which, Layout(build(data["outputs"])))
     cut = cut_head(tensors, head_names(build), build, len(data["classes"]))
     signature = Signature(
         model=experiment.model.model_dump(mode="json", exclude_none=True),
@@ -40,7 +40,8 @@ def trained_model(run: RunFolder, which: str | None = None) -> tuple[dict[str, T
     return cut, signature
 
 
-def _tensors(run: RunFolder, which: str | None, layout: Layout) -> dict[str, Tensor]:
+def saved_tensors(run: RunFolder, which: str | None, layout: Layout) -> dict[str, Tensor]:
+    """A run's model with all its outputs; ``which`` as for :func:`trained_model`."""
     manifest = run.manifest()
     if manifest is None:
         raise VHLError(f"{run.path} has no checkpoint yet; `vhl run --resume` continues it.")
@@ -58,10 +59,13 @@ def _tensors(run: RunFolder, which: str | None, layout: Layout) -> dict[str, Ten
 def _kept(run: RunFolder, which: str) -> Path:
     file = run.path / "models" / f"round-{int(which):06d}.safetensors" if which.isdecimal() else None
     if file is None or not file.is_file():
-        kept = sorted(
-            int(f.stem.removeprefix("round-")) for f in (run.path / "models").glob("round-*.safetensors")
-        )
         best = ["best"] if (run.manifest() or {}).get("best") else []
-        has = ", ".join(map(str, [*best, "last", *kept]))
+        has = ", ".join(map(str, [*best, "last", *kept_rounds(run)]))
         raise VHLError(f"{run.path} keeps no model {which!r}; it has {has}.")
     return file
+
+
+def kept_rounds(run: RunFolder) -> list[int]:
+    """Rounds whose models were kept, as ``keep_at`` says."""
+    files = (run.path / "models").glob("round-*.safetensors")
+    return sorted(int(file.stem.removeprefix("round-")) for file in files)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from vhl.data.images import ImageSet, ImageStream
+from vhl.errors import VHLError
 
 if TYPE_CHECKING:
     import torch
@@ -67,4 +69,40 @@ class Generator(ImageStream):
 
         All random numbers are drawn on the CPU from ``seed``, so that devices differ by rounding at most.
         """
+        raise NotImplementedError
+
+    def held_out(
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
+    ) -> ImageSet:
+        """Images of the same classes that are not among those of :meth:`generate`."""
+        raise VHLError(
+            f"virtual = {self.name} has no images beside its own: it does not say how to draw more."
+        )
+
+
+class DrawnGenerator(Generator):
+    """A generator whose classes are fixed by one source of chance, and their samples drawn from another."""
+
+    def generate(
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
+    ) -> ImageSet:
+        fixed, samples = np.random.SeedSequence(seed).spawn(2)
+        return self.draw(classes, per_class, shape, fixed, samples, place)
+
+    def held_out(
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
+    ) -> ImageSet:
+        fixed, _, samples = np.random.SeedSequence(seed).spawn(3)
+        return self.draw(classes, per_class, shape, fixed, samples, place)
+
+    def draw(
+        self,
+        classes: int,
+        per_class: int,
+        shape: Shape,
+        fixed: np.random.SeedSequence,
+        samples: np.random.SeedSequence,
+        place: Workplace,
+    ) -> ImageSet:
+        """What ``generate`` makes; ``fixed`` decides what all samples of a class share."""
         raise NotImplementedError

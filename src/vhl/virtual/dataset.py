@@ -44,20 +44,38 @@ class LabelledDataset(Generator):
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
         dataset = self.source.load(data_directory(place.data_dir), seed)
-        known = len(dataset.classes)
+        return self._take(dataset.train, len(dataset.classes), classes, per_class, shape, seed, place)
+
+    def held_out(
+        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
+    ) -> ImageSet:
+        """The dataset's test images."""
+        dataset = self.source.load(data_directory(place.data_dir), seed)
+        return self._take(dataset.test, len(dataset.classes), classes, per_class, shape, seed, place)
+
+    def _take(
+        self,
+        images: ImageSet,
+        known: int,
+        classes: int,
+        per_class: int,
+        shape: Shape,
+        seed: int,
+        place: Workplace,
+    ) -> ImageSet:
+        """Some of the images, resized; the dataset has ``known`` classes."""
         if known < classes:
             raise VHLError(
                 f"virtual.source = {self.source.name} has {known} classes, fewer than the {classes} virtual "
                 f"classes asked for; choose another source or set virtual.classes = {known}."
             )
-        chosen = _choose(dataset.train.labels, classes, per_class, np.random.default_rng(seed))
-        originals = dataset.train.images
+        chosen = _choose(images.labels, classes, per_class, np.random.default_rng(seed))
 
         def make(span: slice) -> torch.Tensor:
-            pixels = set_channels(originals[chosen[span]], shape[2])
+            pixels = set_channels(images.images[chosen[span]], shape[2])
             return resize(torch.from_numpy(pixels).to(place.device).permute(0, 3, 1, 2) / 255, *shape[:2])
 
-        return assemble(dataset.train.labels[chosen], shape, make, chunk=_CHUNK, progress=place.progress)
+        return assemble(images.labels[chosen], shape, make, chunk=_CHUNK, progress=place.progress)
 
 
 def _choose(labels: np.ndarray, classes: int, per_class: int, rng: np.random.Generator) -> np.ndarray:

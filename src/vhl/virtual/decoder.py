@@ -12,14 +12,14 @@ from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu
 
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
-from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
+from vhl.virtual.base import DrawnGenerator, Shape, Workplace
 
 _CHUNK = 2**23  # numbers in the largest map of one chunk: bounds memory
 _GRID = 8  # side of the map that the linear layer makes
 _TRANSPOSED = 4  # layers that may double the map
 
 
-class Decoder(Generator):
+class Decoder(DrawnGenerator):
     """Small untrained CNNs, one a class, each with weights of its own.
 
     64 numbers z ~ N(m_c, 1), class mean m_c ~ N(0, 0.5²) → linear → 8×8 map → 4 transposed convolutions →
@@ -37,10 +37,15 @@ class Decoder(Generator):
     mean_deviation: float = Field(0.5, ge=0, description="standard deviation of the class means")
     deviation: float = Field(1.0, ge=0, description="standard deviation of a sample around its class mean")
 
-    def generate(
-        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
+    def draw(
+        self,
+        classes: int,
+        per_class: int,
+        shape: Shape,
+        fixed: np.random.SeedSequence,
+        samples: np.random.SeedSequence,
+        place: Workplace,
     ) -> ImageSet:
-        fixed, samples = np.random.SeedSequence(seed).spawn(2)
         class_seeds, sample_rng = fixed.spawn(classes), np.random.default_rng(samples)
         labels = np.repeat(np.arange(classes), per_class)
 

@@ -11,12 +11,12 @@ from torch.nn.functional import interpolate
 
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble
-from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
+from vhl.virtual.base import DrawnGenerator, Shape, Workplace
 
 _CHUNK = 500  # images at a time: small enough for the processor's cache
 
 
-class Noise(Generator):
+class Noise(DrawnGenerator):
     """Gaussian noise on a coarse grid, up-sampled: cheap, and nearly as good as StyleGAN in the paper.
 
     Class mean m_c ~ N(0, 1) on a C×8×8 grid, sample = m_c + 0.5·N(0, 1), bilinear up-sampling to the image
@@ -28,11 +28,17 @@ class Noise(Generator):
     grid: int = Field(8, ge=1, description="side of the coarse grid the noise is drawn on")
     deviation: float = Field(0.5, ge=0, description="standard deviation of a sample around its class mean")
 
-    def generate(
-        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
+    def draw(
+        self,
+        classes: int,
+        per_class: int,
+        shape: Shape,
+        fixed: np.random.SeedSequence,
+        samples: np.random.SeedSequence,
+        place: Workplace,
     ) -> ImageSet:
         height, width, channels = shape
-        means_rng, noise_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
+        means_rng, noise_rng = np.random.default_rng(fixed), np.random.default_rng(samples)
         means = means_rng.standard_normal((classes, channels, self.grid, self.grid), np.float32)
         labels = np.repeat(np.arange(classes), per_class)
 

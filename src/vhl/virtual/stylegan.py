@@ -12,12 +12,12 @@ from pydantic import Field
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
 from vhl.virtual._stylegan import Network, layer_width
-from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
+from vhl.virtual.base import DrawnGenerator, Shape, Workplace
 
 _CALIBRATION = 100  # class-mean images that the contrast is measured on, at most
 
 
-class StyleGAN(Generator):
+class StyleGAN(DrawnGenerator):
     """An untrained StyleGAN2, one for all classes: the generator of the paper's main results.
 
     Class mean m_c ~ N(0, 0.5²), latent z = m_c + 0.3·N(0, 1); every layer adds one-channel noise of strength
@@ -53,11 +53,17 @@ class StyleGAN(Generator):
         description="bring each channel to mean 0.5 and deviation 0.25; off clamps the raw output to [0, 1]",
     )
 
-    def generate(
-        self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
+    def draw(
+        self,
+        classes: int,
+        per_class: int,
+        shape: Shape,
+        fixed: np.random.SeedSequence,
+        samples: np.random.SeedSequence,
+        place: Workplace,
     ) -> ImageSet:
-        fixed_rng, sample_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(2))
-        world = _World(self, classes, shape, fixed_rng, place.device)
+        sample_rng = np.random.default_rng(samples)
+        world = _World(self, classes, shape, np.random.default_rng(fixed), place.device)
         shift, scale = world.contrast() if self.standardise else (0.0, 1.0)
         labels = np.repeat(np.arange(classes), per_class)
 

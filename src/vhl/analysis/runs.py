@@ -1,0 +1,122 @@
+"""The theorem's terms for the models that a run kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vhl.analysis.margin import Samples
+from vhl.analysis.theory import Terms, measure
+from vhl.data.images import ImageSet
+from vhl.data.sources.base import data_directory
+from vhl.engine.evaluation import look
+from vhl.engine.problem import Problem
+from vhl.engine.stream import Stream
+from vhl.engine.vectors import FlatModel
+from vhl.errors import VHLError
+from vhl.files import write_json
+from vhl.runs.folder import RunFolder
+from vhl.runs.model import kept_rounds, saved_tensors
+from vhl.virtual.base import Generator, Workplace
+from vhl.virtual.sets import virtual_set
+
+LIMIT = 500
+"""Samples of a class, from each set: transport takes the cube of it."""
+
+
+def measure_run(
+    run: RunFolder,
+    rounds: Sequence[int] | None = None,
+    virtual: Generator | None = None,
+    data_dir: Path | None = None,
+) -> dict[int, Terms]:
+    """The terms by round, of all kept models and the last unless ``rounds`` says which.
+
+    They are written to ``theory.json`` in the run's folder too. A run that was trained without virtual data
+    needs some to be measured against.
+    """
+    experiment = run.experiment().with_(device="auto", engine={"precision": "fp32"})
+    generator = virtual or (experiment.virtual if experiment.objective.uses_virtual else None)
+    if generator is None:
+        raise VHLError(f"{run.path} was trained without virtual data: --virtual noise measures against some.")
+    wanted = _which(run, rounds)
+    problem = Problem(experiment, data_dir)
+    sets = [problem.natural.test, *_virtual_streams(problem, generator, data_directory(data_dir))]
+    model = FlatModel(problem.build(problem.shape.outputs), problem.device, problem.numerics.dtype)
+    found = {}
+    for number, which in wanted.items():
+        tensors = saved_tensors(run, which, model.layout)
+        model.load(*(vector.to(problem.device) for vector in model.layout.pack(tensors)))
+        head = _head(problem, tensors)
+        natural, train, held_out = (_look(problem, model, stream, head) for stream in sets)
+        found[number] = measure(natural, held_out, train, head, problem.classes, limit=LIMIT)
+    _write(run, generator, found)
+    return found
+
+
+def _which(run: RunFolder, rounds: Sequence[int] | None) -> dict[int, str]:
+    """Models by round: kept ones have their number, the last is called so."""
+    last = (run.manifest() or {"round": 0})["round"]
+    kept = {number: str(number) for number in kept_rounds(run) if number <= last}
+    if rounds is None:
+        return dict(sorted({**kept, last: "last"}.items()))
+    return {number: "last" if number == last else str(number) for number in rounds}
+
+
+def _virtual_streams(problem: Problem, generator: Generator, directory: Path) -> tuple[Stream, Stream]:
+    """Virtual images as in training, and held-out ones; not augmented, and no more than are looked at."""
+    classes, seed = problem.classes, problem.experiment.seeds.data
+    if (generator.classes or classes) != classes:
+        raise VHLError(
+            f"The theorem speaks of as many virtual classes as natural ones: {generator.classes} are not "
+            f"{classes}."
+        )
+    shape, place = problem.dataset.train.shape, Workplace(problem.device, directory)
+    train = virtual_set(generator, classes, shape, seed, directory, problem.device)
+    count = min(LIMIT, generator.count_per_class(classes))
+    held_out = generator.held_out(classes, count, shape, seed, place)
+    statistics = generator.statistics(train.images)
+    dtype = problem.numerics.dtype
+    first, second = (
+        Stream(images, generator, statistics, problem.device, augment=False, dtype=dtype)
+        for images in (_at_most(train), held_out)
+    )
+    return first, second
+
+
+def _at_most(images: ImageSet) -> ImageSet:
+    """The first of each class."""
+    chosen = np.concatenate([np.flatnonzero(images.labels == c)[:LIMIT] for c in np.unique(images.labels)])
+    return ImageSet(images.images[chosen], images.labels[chosen])
+
+
+def _head(problem: Problem, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    parts = {tensors[name].dim(): tensors[name] for name in problem.head}
+    if set(parts) != {1, 2} or len(problem.head) != 2:
+        raise VHLError(
+            f"The theorem speaks of a linear classifier with a bias; {problem.experiment.model.name} has "
+            f"{', '.join(problem.head)}."
+        )
+    return parts[2], parts[1]
+
+
+def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor, Tensor]) -> Samples:
+    everything = torch.arange(len(stream), device=problem.device)
+    seen = look(model, stream, everything, problem.numerics)
+    expected = seen["features"] @ head[0].T + head[1]
+    if not torch.allclose(seen["logits"], expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
+        raise VHLError(
+            f"The theorem speaks of a linear classifier on the features 'last'; that of "
+            f"{problem.experiment.model.name} is none."
+        )
+    return seen["features"], seen["labels"]
+
+
+def _write(run: RunFolder, generator: Generator, found: dict[int, Terms]) -> None:
+    terms = [{"round": number, **asdict(term)} for number, term in found.items()]
+    write_json(run.path / "theory.json", {"virtual": generator.model_dump(mode="json"), "terms": terms})

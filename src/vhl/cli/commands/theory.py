@@ -1,0 +1,61 @@
+"""`vhl theory`: the terms of the paper's theorem for a run's models."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from vhl.analysis.runs import measure_run
+from vhl.analysis.theory import Terms
+from vhl.cli.display import console, percent
+from vhl.registry import build
+from vhl.runs.folder import RunFolder
+from vhl.virtual.base import Generator
+
+_COLUMNS = (
+    "round",
+    "accuracy",
+    "merged",
+    "margin\nnatural",
+    "margin\nvirtual",
+    "margin\ntrained",
+    "distance\n(floor)",
+    "of length 1\n(floor)",
+    "lower\nbound",
+)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    generator = None if arguments.virtual is None else build("generators", "--virtual", arguments.virtual)
+    assert generator is None or isinstance(generator, Generator)
+    found = measure_run(RunFolder(arguments.run), arguments.rounds, generator, arguments.data_dir)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in _COLUMNS:
+        table.add_column(heading, justify="right")
+    for number, terms in found.items():
+        table.add_row(str(number), *_cells(terms))
+    console.print(table)
+    console.print(_explanation(list(found.values())))
+
+
+def _cells(terms: Terms) -> list[str]:
+    margins = (terms.margin_natural, terms.margin_virtual, terms.margin_virtual_train)
+    return [
+        percent(terms.accuracy),
+        percent(terms.merged_accuracy),
+        *(f"{margin:.3g}" for margin in margins),
+        f"{terms.distance:.3g} ({terms.distance_floor:.3g})",
+        f"{terms.normalised_distance:.3f} ({terms.normalised_floor:.3f})",
+        f"{terms.lower_bound:.3g}",
+    ]
+
+
+def _explanation(every: list[Terms]) -> str:
+    vacuous = sum(terms.vacuous for terms in every)
+    bound = "nowhere vacuous" if not vacuous else "vacuous" if vacuous == len(every) else "vacuous in part"
+    return (
+        "The margin on natural data is at least the lower bound, trained − |virtual − trained| − distance: "
+        f"it is {bound}. docs/theory.md explains the terms."
+    )

@@ -1,4 +1,4 @@
-"""Every command and every piece of Python in the README runs."""
+"""Every command and every piece of Python in the README and the guides runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from PIL import Image
 
 from vhl.cli.main import main
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUICK = ["rounds=1", "virtual.per_class=20", "model.width=4"]
 """Laid over each run, so that the commands are tested and not the patience."""
 
@@ -36,7 +37,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_readme_runs_from_top_to_bottom(place: Path) -> None:
     commands = 0
-    for language, text in BLOCKS:
+    for language, text in BLOCKS.findall(README):
         if language == "python":
             exec(compile(text, "README.md", "exec"), {})
             named = re.match(r"# (\w+\.py)\n", text)
@@ -54,10 +55,20 @@ def test_the_readme_runs_from_top_to_bottom(place: Path) -> None:
     assert (place / "runs" / "mine" / "metrics.jsonl").is_file()
 
 
+def test_the_guide_to_the_theorem(place: Path) -> None:
+    ((_, text),) = BLOCKS.findall((ROOT / "docs" / "theory.md").read_text(encoding="utf-8"))
+    install, *lines = (shlex.split(line) for line in text.splitlines())
+    assert install == ["pip", "install", "vhl[analysis]"]
+    for program, *words in lines:
+        quick = ["keep_at=[1]", "rounds=2", *QUICK[1:]] if words[0] == "run" else []
+        assert program == "vhl" and main([*words, *quick]) == 0, words
+    assert len(list(place.glob("runs/*/theory.json"))) == 2
+
+
 def test_the_readme_names_every_component() -> None:
     from vhl.registry import available
 
-    for room in ("algorithms", "objectives", "generators", "sources", "partitions", "models"):
+    for room in ("algorithms", "objectives", "generators", "sources", "partitions", "models", "distances"):
         for name in available(room):
             shown = {"dataset": "dataset:", "folder": "folder:", "npz": "npz:"}.get(name, name)
             assert f"`{shown}" in README, f"{room}: {name}"

@@ -32,11 +32,14 @@ Make = Callable[..., Simulation]
 
 
 @pytest.fixture
-def make(digit_simulation: Make) -> Make:
+def make(digit_simulation: Make, small_digits: Callable[..., Source]) -> Make:
     """Four clients with digits, on the GPU; every fallback is an error unless ``notes`` takes it."""
 
     def build(notes: list[str] | None = None, **settings: Any) -> Simulation:
         defaults = {"device": "cuda", "rounds": 3, "training": {"batch_size": 8, "epochs": 2}}
+        if settings.get("algorithm") == "feddf":
+            settings["algorithm"] = {"name": "feddf", "steps": 6, "check_every": 3, "batch_size": 5}
+            settings["data"] = small_digits(validation=0.25)
         return digit_simulation(
             on_note=_refuse if notes is None else notes.append, **{**defaults, **settings}
         )
@@ -63,15 +66,42 @@ def same(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("way", [CAPTURED, FUSED, COMPILED], ids=["captured", "fused", "compiled"])
+def assert_equal_to_eager(make: Make, way: dict[str, bool], **settings: Any) -> None:
+    eager = finish(make(**settings, engine={**EAGER, "precision": "fp64"}))
+    assert_close(finish(make(**settings, engine={**way, "precision": "fp64"})), eager, 1e-10)
+
+
+@pytest.mark.parametrize("way", [CAPTURED, FUSED], ids=["captured", "fused"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_in_float64_it_is_what_eager_training_computes(
     make: Make, algorithm: str, objective: str, way: dict[str, bool]
 ) -> None:
-    settings = {"algorithm": algorithm, "objective": objective}
-    eager = finish(make(**settings, engine={**EAGER, "precision": "fp64"}))
-    assert_close(finish(make(**settings, engine={**way, "precision": "fp64"})), eager, 1e-10)
+    assert_equal_to_eager(make, way, algorithm=algorithm, objective=objective)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "objective"),
+    [(a, o) for a in ALGORITHMS for o in OBJECTIVES if o == "vhl" or a in ("fedavg", "moon")],
+)
+def test_compiled_in_float64_it_is_what_eager_training_computes(
+    make: Make, algorithm: str, objective: str
+) -> None:
+    """The compiler gets the objective and the algorithm's own terms: of most algorithms there are none."""
+    assert_equal_to_eager(make, COMPILED, algorithm=algorithm, objective=objective)
+
+
+@pytest.mark.parametrize("way", [FUSED, COMPILED], ids=["fused", "compiled"])
+@pytest.mark.parametrize("distance", list(available("distances")))
+def test_every_distance_in_float64(make: Make, distance: str, way: dict[str, bool]) -> None:
+    assert_equal_to_eager(make, way, objective={"name": "vhl", "virtual_batch": 6, "distance": distance})
+
+
+@pytest.mark.parametrize("images", [None, {"name": "noise", "per_class": 10}], ids=["fresh", "set"])
+def test_distillation_in_float64(make: Make, small_digits: Callable[..., Source], images: Any) -> None:
+    options = {"steps": 40, "check_every": 10, "batch_size": 8, "images": images}
+    settings = {"algorithm": {"name": "feddf", **options}, "data": small_digits(validation=0.25)}
+    assert_equal_to_eager(make, FUSED, **settings)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Vectors = dict[str, "Tensor"]
 
+FINAL = "engine.final"
+"""Where a server's state holds parameters that a stage after the last round made; others have no dot."""
+
 
 @dataclass(frozen=True)
 class Server:
@@ -29,6 +32,11 @@ class Server:
     parameters: Tensor
     buffers: Tensor
     state: Vectors = field(default_factory=dict)
+
+    @property
+    def final(self) -> Tensor:
+        """The parameters for whoever uses the model; the next round would go on from :attr:`parameters`."""
+        return self.state.get(FINAL, self.parameters)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,16 @@ class Distillation:
     """Steps without gain after which it ends."""
     keep_average: bool
     """Whether the average itself is a candidate."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Training of the classifier alone, on features drawn from a Gaussian for each class."""
+
+    per_class: int
+    epochs: int
+    lr: float
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -151,6 +169,11 @@ class Algorithm(Component):
     @property
     def distillation(self) -> Distillation | None:
         """A stage on the server after :meth:`aggregate`, every round."""
+        return None
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """A stage after the last round."""
         return None
 
     def notes(self, training: Training) -> list[str]:

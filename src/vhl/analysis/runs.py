@@ -52,7 +52,7 @@ def measure_run(
     for number, which in wanted.items():
         tensors = saved_tensors(run, which, model.layout)
         model.load(*(vector.to(problem.device) for vector in model.layout.pack(tensors)))
-        head = _head(problem, tensors)
+        head = problem.linear_head(tensors)
         natural, train, held_out = (_look(problem, model, stream, head) for stream in sets)
         found[number] = measure(natural, held_out, train, head, problem.classes, limit=LIMIT)
     _write(run, generator, found)
@@ -93,16 +93,6 @@ def _at_most(images: ImageSet) -> ImageSet:
     """The first of each class."""
     chosen = np.concatenate([np.flatnonzero(images.labels == c)[:LIMIT] for c in np.unique(images.labels)])
     return ImageSet(images.images[chosen], images.labels[chosen])
-
-
-def _head(problem: Problem, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    parts = {tensors[name].dim(): tensors[name] for name in problem.head}
-    if set(parts) != {1, 2} or len(problem.head) != 2:
-        raise VHLError(
-            f"The theorem speaks of a linear classifier with a bias; {problem.experiment.model.name} has "
-            f"{', '.join(problem.head)}."
-        )
-    return parts[2], parts[1]
 
 
 def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor, Tensor]) -> Samples:

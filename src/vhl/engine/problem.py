@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,6 +164,16 @@ class Problem:
         """Names of the classifier's tensors."""
         with torch.device("meta"):
             return head_names(self.build)
+
+    def linear_head(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """The classifier's weight and bias among a model's tensors."""
+        parts = {tensors[name].dim(): tensors[name] for name in self.head}
+        if set(parts) != {1, 2} or len(self.head) != 2:
+            raise VHLError(
+                f"A linear classifier with a bias is needed here; {self.experiment.model.name} has "
+                f"{', '.join(self.head)}."
+            )
+        return parts[2], parts[1]
 
     def measure(self, outputs: int) -> Shape:
         """Run one image through a network with this many outputs."""

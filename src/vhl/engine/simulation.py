@@ -10,8 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from vhl.algorithms.base import Server, Update, Vectors, weighted_sum
+from vhl.algorithms.base import FINAL, Server, Update, Vectors, weighted_sum
 from vhl.engine.accounts import describe_training, drift, to_host, traffic
+from vhl.engine.calibration import calibrate
+from vhl.engine.calibration import traffic as calibration_traffic
 from vhl.engine.client_state import remember
 from vhl.engine.distillation import Distiller
 from vhl.engine.evaluation import Evaluation, Evaluator, Fetch
@@ -154,7 +156,7 @@ class Simulation:
 
     def named_tensors(self) -> dict[str, Tensor]:
         """The server's model as named tensors on the CPU."""
-        return self.model.layout.unpack(self.state.server.parameters, self.state.server.buffers)
+        return self.model.layout.unpack(self.state.server.final, self.state.server.buffers)
 
     def _launch(self) -> list[Ticket]:
         """Hand the next round's jobs to the lanes, and let the chance of the one after be drawn meanwhile."""
@@ -167,7 +169,7 @@ class Simulation:
 
     def _sent(self) -> Server:
         """What clients get to see of the server."""
-        server = self.state.server
+        server = _going_on(self.state.server)
         return replace(server, state=self.experiment.algorithm.sent(server.state))
 
     def _jobs(self) -> list[Job]:
@@ -198,15 +200,16 @@ class Simulation:
         known = describe_training(self.problem, jobs, updates, totals)
         known["left_out"] = [job.client for job, good in zip(jobs, finite, strict=True) if not good]
         known["distillation_steps"] = steps
-        known["bytes"] = traffic(self.model, self._sent(), jobs, updates)
+        known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + self._calibrate()
         distance = Fetch({"drift": drift(self.experiment, updates)})
-        counts = self._evaluator.start(self.state.server) if self._is_evaluated() else None
+        shown = replace(self.state.server, parameters=self.state.server.final)
+        counts = self._evaluator.start(shown) if self._is_evaluated() else None
         landed = _Landed(known, distance, counts)
         self.snapshot = None
         looked_at = self.state.round in self.experiment.features_at
         if looked_at or (self._look_at_end and self.state.round == self.experiment.rounds):
-            server, seen = self.state.server, landed.read("test")
-            self.snapshot = take_snapshot(self.problem, self.model, server, updates, seen, features=looked_at)
+            seen = landed.read("test")
+            self.snapshot = take_snapshot(self.problem, self.model, shown, updates, seen, features=looked_at)
         return landed
 
     def _is_evaluated(self) -> bool:
@@ -218,7 +221,8 @@ class Simulation:
         """Aggregate what is finite; a client that went wrong keeps the state it had."""
         algorithm, before = self.experiment.algorithm, self.state
         updates = [outcome.update for outcome in kept]
-        parameters, server_state = algorithm.aggregate(before.server, updates, self.problem.clients)
+        server = _going_on(before.server)
+        parameters, server_state = algorithm.aggregate(server, updates, self.problem.clients)
         buffers = weighted_sum([update.buffers for update in updates], algorithm.shares(updates))
         new = {outcome.update.client: outcome.state for outcome in kept if outcome.state}
         counts = dict(before.participations)
@@ -240,6 +244,15 @@ class Simulation:
         self.state = replace(self.state, server=server)
         return steps
 
+    def _calibrate(self) -> int:
+        """After the last round, where the algorithm says so; the bytes that are sent for it."""
+        settings = self.experiment.algorithm.calibration
+        if settings is None or self.state.round < self.experiment.rounds:
+            return 0
+        server = calibrate(self.problem, self.model, self.state.server, settings)
+        self.state = replace(self.state, server=server)
+        return calibration_traffic(self.problem)
+
     def _record(self, landed: _Landed, seconds: float) -> Record:
         """The round's record; pretraining counts with the first."""
         self.evaluation, round_ = landed.evaluation, self.state.round
@@ -252,6 +265,11 @@ class Simulation:
             if self.problem.natural.validation is not None:
                 found["validation_accuracy"] = landed.read("validation").accuracy
         return Record(round=round_, seconds=seconds, **found)
+
+
+def _going_on(server: Server) -> Server:
+    """Without what a stage after an earlier last round made."""
+    return replace(server, state={name: v for name, v in server.state.items() if name != FINAL})
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Stream:
         augment: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        self._made_of = images, settings, statistics, device, dtype
         self.shape = images.shape
         self.height, self.width, _ = images.shape
         self.padding = settings.padding(self.height) if augment else 0
@@ -39,6 +40,11 @@ class Stream:
         self.shift = torch.tensor(-mean / std, dtype=dtype, device=device)
         self._rows = torch.arange(self.height, device=device)
         self._columns = torch.arange(self.width, device=device)
+
+    def plain(self) -> Stream:
+        """The same images, as they are."""
+        images, settings, statistics, device, dtype = self._made_of
+        return Stream(images, settings, statistics, device, augment=False, dtype=dtype)
 
     def __len__(self) -> int:
         return len(self.labels)

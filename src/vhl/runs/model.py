@@ -52,7 +52,7 @@ def saved_tensors(run: RunFolder, which: str | None, layout: Layout) -> dict[str
         return read_tensors(run.path / "models" / best["file"])[0]
     if which in (None, "last"):
         server = run.load_state({**manifest, "clients": {}}).server
-        return layout.unpack(server.parameters, server.buffers)
+        return layout.unpack(server.final, server.buffers)
     return read_tensors(_kept(run, str(which)))[0]
 
 

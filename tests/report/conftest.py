@@ -201,6 +201,11 @@ class Look:
         if not request.url.startswith("data:"):
             self.requested.append(request.url)
 
+    def see(self, chart: str) -> None:
+        """Scroll to a chart: what is far from the window is not drawn."""
+        self.page.evaluate("name => report.charts.get(name).place.scrollIntoView({ block: 'center' })", chart)
+        self.page.wait_for_function("name => !report.charts.get(name).stale", arg=chart)
+
     def charts(self) -> list[str]:
         names: list[str] = self.page.evaluate("[...report.charts.keys()]")
         return names
@@ -213,11 +218,13 @@ class Look:
         return {s["name"]: s["data"] for s in self._raw(chart)}
 
     def _raw(self, chart: str) -> list[dict[str, Any]]:
+        self.see(chart)
         found: list[dict[str, Any]] = self.page.evaluate(_SERIES, chart)
         return found
 
     def option(self, chart: str, path: str) -> Any:
         """One value of what a chart was told, such as ``xAxis[0].data``."""
+        self.see(chart)
         return self.page.evaluate(f"name => report.charts.get(name).instance.getOption().{path}", chart)
 
     def texts(self, selector: str) -> list[str]:

@@ -90,6 +90,8 @@ def content() -> Content:
                 "counts": [[12, 0, 1], [0, 1234, 5]],
                 "heterogeneity": 0.625,
                 "test_samples": 21,
+                "data": "digits",
+                "about": "digits, lda, alpha 0.1",
             }
         ],
         "pictures": [address(SHADES)],
@@ -316,6 +318,19 @@ def test_classes(content: Content) -> None:
     assert ticks(axes, "x") == CLASSES and legend(figure) == ["fedavg + plain", "fedavg + vhl"]
 
 
+def test_as_many_classes_of_other_names_are_other_classes(content: Content) -> None:
+    content["problems"].append(content["problems"][0] | {"classes": ["one", "two", "three"]})
+    for own in content["runs"][2:]:
+        own["problem"] = 1
+    made = drawn(content)
+    for name, classes, label in (
+        ("per-class", CLASSES, "fedavg + plain"),
+        ("per-class-2", ["one", "two", "three"], "fedavg + vhl"),
+    ):
+        (axes,) = made[name].axes
+        assert ticks(axes, "x") == classes and legend(made[name]) == [label]
+
+
 def test_a_class_without_test_images_has_no_bar(content: Content) -> None:
     for own in content["runs"]:
         own["per_class"][1] = None
@@ -331,7 +346,7 @@ def test_virtual_and_natural_images(content: Content) -> None:
     made = drawn(content)
     for name, title, values in (
         ("virtual-1", "Virtual images (noise)", SHADES),
-        ("natural-1", "Natural training images", 255 - SHADES),
+        ("natural-1", "Natural training images (digits, lda, alpha 0.1)", 255 - SHADES),
     ):
         np.testing.assert_array_equal(made[name].axes[0].images[0].get_array()[..., 1], values)
         assert texts(made[name]) == [title, "one row a class"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import statistics
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ def test_the_page_opens_from_disk_and_asks_for_nothing(seen: Any, report: Path) 
 
 def test_every_chart_is_painted(seen: Any) -> None:
     """More than one colour on each canvas: a curve on its background."""
+    for chart in seen.charts():
+        seen.see(chart)
     painted = seen.page.evaluate(
         """() => [...report.charts.values()].map(({ place }) => {
             const canvas = place.querySelector("canvas");
@@ -130,7 +133,7 @@ def test_the_accuracy_of_each_method(seen: Any, compared: list[RunFolder]) -> No
 
 
 def test_drift_and_virtual_accuracy(seen: Any, compared: list[RunFolder]) -> None:
-    drift, virtual = seen.series("drift"), seen.series("virtual-accuracy")
+    drift, virtual = seen.series("drift"), seen.series("accuracies")
     for group, runs in enumerate(methods(compared)):
         assert is_curve(drift[f"group-{group}"], curve(runs, lambda r: r.drift))
         if group:
@@ -140,7 +143,7 @@ def test_drift_and_virtual_accuracy(seen: Any, compared: list[RunFolder]) -> Non
 
 
 def test_each_term_of_the_loss(seen: Any, compared: list[RunFolder]) -> None:
-    select = seen.page.locator("#training select")
+    select = seen.page.get_by_role("combobox", name="Loss while training")
     assert select.locator("option").all_text_contents() == ["natural", "virtual"]
     for term in ("virtual", "natural"):
         select.select_option(label=term)
@@ -161,7 +164,7 @@ def test_who_has_what(seen: Any) -> None:
     assert seen.option("partition-1", "yAxis[0].data") == ["Rome: 24"]
     captions = seen.texts("#partition figcaption")
     assert captions[0].startswith("2 clients, 60 training images, 1,500 test images. Heterogeneity 0.43:")
-    assert captions[1].startswith("1 clients, 24 training images")
+    assert captions[1].startswith("1 client, 24 training images")
 
 
 def test_the_accuracy_of_each_class(seen: Any, compared: list[RunFolder]) -> None:
@@ -189,7 +192,7 @@ def test_confusion_and_the_clients_of_the_last_round(seen: Any, compared: list[R
 def test_features_of_each_saved_round_and_model(look: Any, compared: list[RunFolder]) -> None:
     pictures = content(compared)["runs"][3]["features"]
     select = look.page.locator("#features select")
-    assert select.locator("option").all_text_contents() == ["10", "30"] and select.input_value() == "1"
+    assert select.locator("option").all_text_contents() == ["10", "30"] and select.input_value() == "30"
     for number, picture in enumerate(pictures):
         select.select_option(index=number)
         drawn = look.named("features-1")
@@ -247,7 +250,7 @@ def test_what_was_run(seen: Any, compared: list[RunFolder]) -> None:
 
 # --- what a person can do ------------------------------------------------------------------------------
 
-CURVES = ("accuracy", "drift", "loss", "virtual-accuracy")
+CURVES = ("accuracy", "drift", "loss", "accuracies")
 
 
 def shown_groups(look: Any, chart: str) -> set[int]:
@@ -276,7 +279,7 @@ def test_a_method_is_hidden_everywhere(look: Any) -> None:
     look.page.keyboard.press("Enter")
     assert buttons.evaluate_all(STATES) == ["false"] * 3
     for chart in CURVES:
-        assert shown_groups(look, chart) == ({2} if chart == "virtual-accuracy" else {0, 2})
+        assert shown_groups(look, chart) == ({2} if chart == "accuracies" else {0, 2})
         assert not [name for name in look.series(chart) if name.endswith("-1")]
     assert "fedavg + vhl" not in look.named("per-class")
     buttons.last.click()
@@ -407,6 +410,8 @@ inside of their own."""
 def fits(look: Any, width: int) -> None:
     """Nothing to scroll sideways, and nothing on top of anything else."""
     look.page.set_viewport_size({"width": width, "height": 900})
+    for chart in look.charts():
+        look.see(chart)
     look.drawn_after()
     wide = look.page.evaluate("[document.scrollingElement.scrollWidth, innerWidth]")
     assert wide[0] <= wide[1] == width
@@ -492,7 +497,7 @@ def test_hostile_names_are_text(hostile: Any, hostile_runs: list[RunFolder]) -> 
         assert hostile.texts(f"{legend} .legend button") == labels
     assert hostile.texts(".card .label") == labels
     assert [cells[0] for cells in hostile.rows("#comparison")] == labels
-    assert hostile.texts("#training option") == HOSTILE
+    assert hostile.texts("#choose-loss option") == HOSTILE
     assert hostile.texts("#experiments summary") == [run.path.name for run in hostile_runs]
     assert hostile.texts("#experiments pre:not(.fold)") == [run.experiment().toml() for run in hostile_runs]
     processors = hostile.page.locator("#experiments dt:text-is('processor') + dd").all_text_contents()
@@ -511,12 +516,13 @@ _TIP = """([name, series, item]) => {
     instance.dispatchAction({ type: "showTip", seriesIndex: series, dataIndex: item });
     const tip = [...place.children].filter((child) => !child.querySelector("canvas")).at(-1);
     const tags = [...new Set([...tip.querySelectorAll("*")].map((element) => element.tagName))];
-    return [tip.textContent, tags.filter((tag) => !["B", "DIV", "SPAN"].includes(tag))];
+    return [tip.textContent, tags.filter((tag) => !["B", "DIV", "SPAN", "svg", "line"].includes(tag))];
 }"""
 
 
 def tip(look: Any, chart: str, series: int, item: int) -> str:
     """What stands beside the mouse at a point."""
+    look.see(chart)
     text, tags = look.page.evaluate(_TIP, [chart, series, item])
     assert tags == []
     return str(text)
@@ -615,10 +621,12 @@ def test_an_index_shows_the_best_five(index: Any, many: list[RunFolder]) -> None
     assert list(index.named("index")) == sorted(best, key=best.__getitem__, reverse=True)[:5]
     drawn = index.named("index")["run027"]  # 27 × 37 = 999: the best
     records = many[27].records()
-    assert is_curve(drawn, [[r.round, 100 * r.accuracy] for r in records])
+    assert is_curve(drawn, [[r.round, 100 * r.accuracy, r.round] for r in records])
     row = index.rows("#runs")[27]
     final = statistics.mean(r.accuracy for r in records[-10:])
-    assert row[-2:] == [f"{100 * best['run027']:.1f}", f"{100 * final:.1f}"] and row[-3] == "100"
+    label = compare(many).rows[0].label
+    assert row[1:3] == [f"{100 * best['run027']:.1f}", f"{100 * final:.1f}"] and row[-1] == "100"
+    assert index.rows("#runs")[0][4] == label
     assert index.said == []
 
 
@@ -652,7 +660,7 @@ def test_runs_are_filtered_by_words_and_choices(look_at_index: Any, many: list[R
     assert names(look) == expected(lambda e: e.partition.name == "iid")
     search.fill("no such run")
     assert names(look) == [] and look.texts("#index [role=status]") == ["0 of 200 runs"]
-    assert choice("virtual").count() == 0  # all have the same
+    assert not choice("virtual").is_visible()  # all have the same
     assert look.said == []
 
 
@@ -670,13 +678,60 @@ def test_an_index_sorts_and_stays_sorted(look_at_index: Any, many: list[RunFolde
     assert names(look) == best[::-1] and head.get_attribute("aria-sort") == "ascending"
 
 
+SWATCHES = """() => Object.fromEntries([...document.querySelectorAll("#runs .swatch")].map((svg) => [
+    svg.closest("tr").cells[0].textContent, getComputedStyle(svg).stroke]))"""
+
+
+def shades(look: Any) -> dict[str, str]:
+    """The colour of each curve of an index."""
+    series = (
+        "() => report.charts.get('index').instance.getOption().series.map(({ name, color }) => [name, color])"
+    )
+    look.see("index")
+    return {
+        name: f"rgb({', '.join(str(part) for part in bytes.fromhex(shade[1:]))})"
+        for name, shade in look.page.evaluate(series)
+    }
+
+
+def test_a_setting_is_searched_for_to_the_letter(write: Write, open_in_browser: Any, tmp_path: Path) -> None:
+    runs = [
+        write(tmp_path / f"run{i}", [0.5], rounds=30 if i % 2 else 300, name=f"x{i}=1") for i in range(22)
+    ]
+    write_report(runs, tmp_path / "report.html")
+    with open_in_browser(tmp_path / "report.html", viewport={"width": 400, "height": 800}) as look:
+        search = look.page.get_by_role("searchbox")
+        for words, found in (
+            ("rounds=30", 11),
+            ("rounds=300", 11),
+            ("rounds=3", 0),
+            ("name=x1=1", 1),
+            ("", 22),
+        ):
+            search.fill(words)
+            assert len(names(look)) == found, words
+        search.fill("lr=0.01 rounds=30 run1")
+        assert names(look) == [f"run{i}" for i in (1, 11, 13, 15, 17, 19)]
+        cells = look.page.locator("#runs tbody tr").first.locator("td")
+        for number, text in ((1, "50.0"), (2, "50.0")):  # seen without scrolling
+            assert cells.nth(number).text_content() == text
+            edge = cells.nth(number).bounding_box()
+            assert edge["x"] + edge["width"] <= 400
+
+
 def test_ticked_runs_are_drawn(look_at_index: Any) -> None:
     look = look_at_index
     before = list(look.named("index"))
     look.page.get_by_label("show run003", exact=True).check()
     assert list(look.named("index")) == [*before, "run003"]
+    colours = shades(look)
+    assert len(colours) == 6 and look.page.evaluate(SWATCHES) == colours
+    assert [text.strip() for text in look.texts("#ticked li")] == list(colours)
+    assert look.page.evaluate("document.activeElement.ariaLabel") == "show run003"
     look.page.get_by_label(f"show {before[0]}", exact=True).uncheck()
     assert list(look.named("index")) == [*before[1:], "run003"]
+    del colours[before[0]]
+    assert shades(look) == look.page.evaluate(SWATCHES) == colours  # those of the others stay
     look.page.get_by_role("searchbox").fill("run003")
     assert look.page.get_by_label("show run003", exact=True).is_checked()
 
@@ -767,7 +822,9 @@ def test_pictures_of_virtual_images(seen: Any) -> None:
 
 
 def test_natural_images_where_asked_for(single: Any) -> None:
-    assert single.texts("#pictures figcaption") == ["Natural training images, one row a class"]
+    assert single.texts("#pictures figcaption") == [
+        "Natural training images (digits, lda, alpha 0.1), one row a class"
+    ]
     assert single.page.locator("img").evaluate("image => image.naturalWidth") > 100
 
 
@@ -840,6 +897,77 @@ def test_everything_on_a_live_page_is_renewed(
         assert look.texts("#about")[0].startswith("3 runs, 3 methods")
 
 
+def test_what_a_reader_of_a_live_page_has_done_stays(
+    write: Write, record: Any, open_in_browser: Any, tmp_path: Path
+) -> None:
+    """While there are new rounds, and when there is a new run."""
+    runs = [write(tmp_path / "one", [0.1 * i for i in range(1, 8)], rounds=60)]
+    part = (
+        "() => report.charts.get('accuracy').instance.getModel().getComponent('xAxis').axis.scale.getExtent()"
+    )
+    focused = "() => document.activeElement.textContent"
+    with serving(lambda: content(runs)) as server, open_in_browser(server.url, clock=True) as look:
+        look.page.locator("#experiments summary").click()
+        look.page.locator("#choose-window").select_option(label="3 rounds")
+        look.see("accuracy")
+        look.page.evaluate(
+            """report.charts.get("accuracy").instance.dispatchAction({ type: "dataZoom", batch: [
+                { dataZoomId: "\0_ec_\0toolbox-dataZoom_xAxis0", startValue: 2, endValue: 4 }] })"""
+        )
+        assert look.page.evaluate(part) == [2, 4]
+        look.page.get_by_label("every round").uncheck()
+        look.page.locator("#comparison th button").nth(1).focus()
+        look.page.evaluate("getSelection().selectAllChildren(document.querySelector('.verdict, .card'))")
+        marked = look.page.evaluate("String(getSelection())")
+        renew(look, server.url)  # with what was there
+        assert look.page.evaluate("String(getSelection())") == marked != ""
+        height = look.page.evaluate("scrollY")
+        for begins in (False, True):
+            if begins:
+                runs.append(write(tmp_path / "two", [0.2], objective="plain", rounds=60))
+            else:
+                for round_ in range(8, 60):
+                    runs[0].append(record(round_, 0.7))
+            renew(look, server.url)
+            assert look.page.locator("#experiments details").first.get_attribute("open") is not None
+            assert look.page.evaluate(focused) == "best, %"
+            assert look.page.locator("#choose-window").input_value() == "3"
+            assert not look.page.get_by_label("every round").is_checked()
+            assert look.page.evaluate(part) == [2, 4] and look.page.evaluate("scrollY") == height
+        assert look.texts("#accuracy .legend button") == ["fedavg + vhl", "fedavg + plain"]
+        windows = look.texts("#choose-window option")
+        assert windows == ["no rounds", "3 rounds", "5 rounds", "11 rounds", "25 rounds"]
+        assert look.said == []
+
+
+def test_the_window_grows_with_the_run(going_on: list[RunFolder], record: Any, open_in_browser: Any) -> None:
+    with serving(lambda: content(going_on)) as server, open_in_browser(server.url, clock=True) as look:
+        chosen = look.page.locator("#choose-window option:checked")
+        assert chosen.text_content() == "no rounds"
+        for round_ in range(2, 101):
+            going_on[0].append(record(round_, round_ / 200))
+        renew(look, server.url)
+        assert chosen.text_content() == "5 rounds"
+        assert accuracies(look, 0)[-1] == pytest.approx(49.5)  # mean of 49, 49.5 and 50
+
+
+def test_a_slow_answer_is_waited_for(going_on: list[RunFolder], open_in_browser: Any) -> None:
+    asked, go_on = [], threading.Event()
+
+    def slow() -> dict[str, Any]:
+        asked.append(1)
+        if len(asked) > 1:
+            go_on.wait(20)
+        return content(going_on)
+
+    with serving(slow) as server, open_in_browser(server.url, clock=True) as look:
+        look.page.clock.run_for(30_000)
+        look.drawn_after()
+        sent = [address for address in look.requested if address.endswith("data.json")]
+        go_on.set()
+        assert len(sent) == 1
+
+
 def test_the_run_is_over(going_on: list[RunFolder], open_in_browser: Any) -> None:
     with serving(lambda: content(going_on)) as server:
         port, address = server.server_port, server.url
@@ -860,6 +988,6 @@ def test_a_live_index(write: Write, record: Any, open_in_browser: Any, tmp_path:
     with serving(lambda: content(runs)) as server, open_in_browser(server.url, clock=True) as look:
         runs[0].append(record(2, 0.99))
         renew(look, server.url)
-        assert look.rows("#runs")[0][-2] == "99.0"
+        assert look.rows("#runs")[0][1] == "99.0"
         look.page.get_by_role("searchbox").fill("run01")
         assert names(look) == ["run01"] and look.said == []

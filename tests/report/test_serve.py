@@ -5,6 +5,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,25 @@ def test_the_server_ends_with_its_block() -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
     assert threading.active_count() <= before
+
+
+def test_requests_wait_for_one_another() -> None:
+    """Else each would do again what takes long."""
+    inside, most, guard = [0], [0], threading.Lock()
+
+    def slow() -> dict[str, Any]:
+        with guard:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        time.sleep(0.05)
+        with guard:
+            inside[0] -= 1
+        return SMALL
+
+    with serving(slow) as server:
+        threads = [threading.Thread(target=ask, args=(server, "/data.json")) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert most == [1]

@@ -31,7 +31,7 @@ def test_what_is_returned_is_what_is_on_the_page(compared: list[RunFolder], tmp_
     file = tmp_path / "new" / "folders" / "report.html"
     found = write_report(compared, file, target=0.25, title="Mine")
     html = file.read_text(encoding="utf-8")
-    assert data_of(html) == json.loads(json.dumps(found)) and found["target"] == 0.25
+    assert data_of(html) == json.loads(json.dumps(found)) and found["groups"][0]["target"] == 0.25
     assert "<title>Mine</title>" in html
     assert list(file.parent.iterdir()) == [file]
 

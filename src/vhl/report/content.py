@@ -20,6 +20,7 @@ from vhl.errors import VHLError
 from vhl.files import read_json
 from vhl.models.files import read_tensors
 from vhl.report.embedding import embed
+from vhl.report.looks import DARK, DASHES, LIGHT, MOST_CLIENTS, windows
 from vhl.report.verdict import Gain, find_partners, verdicts
 from vhl.runs.command import command_of
 from vhl.runs.compare import Comparison, Result, Row, compare
@@ -70,16 +71,18 @@ def content(runs: Sequence[RunFolder], target: float | None = None, title: str =
         for number, row in enumerate(comparison.rows)
         for run, found in zip(row.runs, row.results, strict=True)
     }
+    shown = [_run(run, *places[run.path], problems, pictures, whole) for run in begun]
     return {
         "title": title or _title(begun),
         "version": __version__,
         "whole": whole,
-        "target": comparison.target,
         "groups": _groups(comparison),
         "verdicts": [verdict.text for verdict in verdicts(comparison)] if whole else [],
-        "runs": [_run(run, *places[run.path], problems, pictures, whole) for run in begun],
+        "runs": shown,
         "problems": problems.things,
         "pictures": pictures.things,
+        "windows": windows(shown),
+        "look": {"light": LIGHT, "dark": DARK, "dashes": DASHES, "most_clients": MOST_CLIENTS},
     }
 
 
@@ -117,6 +120,7 @@ def _group(comparison: Comparison, row: Row, gain: Gain | None) -> dict[str, Any
     return {
         "label": row.label,
         "seeds": row.seeds,
+        "target": row.target,
         "plain": row.runs[0].experiment().objective.name == "plain",
         **{measure: over_seeds(measure) for measure in measures},
         "speed_up": comparison.speed_up(row),
@@ -128,6 +132,7 @@ def _run(
     run: RunFolder, group: int, reached: Result, problems: _Shelf, pictures: _Shelf, whole: bool
 ) -> dict[str, Any]:
     experiment, records = run.experiment(), run.records()
+    settings = {key: value for key, value in dotted(experiment).items() if value is not None}
     found: dict[str, Any] = {
         "name": run.path.resolve().name,
         "group": group,
@@ -135,7 +140,7 @@ def _run(
         "rounds": experiment.rounds,
         "best": reached.best,
         "final": reached.final,
-        "settings": {key: value for key, value in dotted(experiment).items() if value is not None},
+        "settings": settings,
         "columns": _columns(records, whole),
         "environment": read_json(run.path / "environment.json"),
     }
@@ -143,6 +148,7 @@ def _run(
         data = run.data()
         names = ("classes", "sites", "counts", "heterogeneity", "test_samples")
         problem = {name: data[name] for name in names}
+        problem |= {"data": settings["data.name"], "about": _about(settings)}
         found |= {
             "toml": experiment.toml(),
             "command": command_of(experiment),
@@ -153,6 +159,14 @@ def _run(
             "features": _features(run),
         }
     return found
+
+
+def _about(settings: Mapping[str, Any]) -> str:
+    """Which data, and how they were divided."""
+    partition = {k.removeprefix("partition."): v for k, v in settings.items() if k.startswith("partition.")}
+    told = ("name", "clients", "max_tries")  # or without a meaning for who looks at the result
+    more = [f"{name} {value}" for name, value in partition.items() if name not in told]
+    return ", ".join([settings["data.name"], partition["name"], *more])
 
 
 def _columns(records: Sequence[Record], whole: bool) -> dict[str, Any]:

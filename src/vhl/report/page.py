@@ -8,7 +8,7 @@ import re
 from importlib import resources
 from typing import Any
 
-_SCRIPTS = ("page.js", "curves.js", "sections.js")
+_SCRIPTS = ("page.js", "charts.js", "curves.js", "sections.js", "index.js", "start.js")
 
 
 def page(content: dict[str, Any]) -> str:

@@ -25,12 +25,17 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, content: Content, host: str = "127.0.0.1", port: int = 0) -> None:
         """``port`` 0 is any that is free."""
-        self.content = content
+        self._content, self._lock = content, threading.Lock()
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", error)
             raise VHLError(f"No page can be served on {host}:{port} ({reason}); choose --port.") from None
+
+    def content(self) -> dict[str, Any]:
+        """One request at a time: what takes long, such as t-SNE, is kept for the next."""
+        with self._lock:
+            return self._content()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away is no news."""

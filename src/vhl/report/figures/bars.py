@@ -21,14 +21,21 @@ _HATCHES = ("", "////", "....")
 
 
 def per_class(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
-    """Mean over the seeds, of the runs that have as many classes as the first."""
-    classes = _classes(content, content["runs"][0])
+    """Mean over the seeds; a figure for each list of classes that runs have in common."""
+    lists = dict.fromkeys(tuple(_classes(content, run)) for run in content["runs"])
+    for number, classes in enumerate(lists, 1):
+        name = "per-class" if number == 1 else f"per-class-{number}"
+        yield from ((name, figure) for figure in _of_classes(content, classes))
+
+
+def _of_classes(content: Mapping[str, Any], classes: Sequence[str]) -> Iterator[Figure]:
+    """Nothing where no run was looked at by class."""
     means = {}
     for group in range(len(content["groups"])):
         found = [
             run["per_class"]
             for run in content["runs"]
-            if run["group"] == group and run["per_class"] and len(_classes(content, run)) == len(classes)
+            if run["group"] == group and run["per_class"] and tuple(_classes(content, run)) == classes
         ]
         if found:
             means[group] = _mean(found)
@@ -50,7 +57,7 @@ def per_class(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     axes.margins(x=0.01)
     name_axis(axes, "x", [cut(name, NAME) for name in classes], 6.2 / len(classes))
     legend_below(axes, entries)
-    yield "per-class", figure
+    yield figure
 
 
 def _classes(content: Mapping[str, Any], run: Mapping[str, Any]) -> Sequence[str]:

@@ -12,19 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from matplotlib.typing import LineStyleType
 
 from vhl.report.figures.lines import WIDTH, Look, Numbers, draw, running_mean
 from vhl.report.figures.style import PALETTE, SMALL, TEXT, blank, cut, legend_below, short
+from vhl.report.looks import DASHES, windows
 
 MOST = 20
 """Methods in a figure: of more the best are shown."""
-_STYLES: Sequence[tuple[LineStyleType, LineStyleType]] = (
-    ("solid", "dashed"),
-    ("dotted", "dashdot"),
-    ((0, (8, 1)), (0, (5, 1, 1, 1, 1, 1))),
-)
-"""With virtual data and without; other ones where the colours begin anew."""
 _AXES = {
     "round": "communication round",
     "samples": "images trained on, natural and virtual",
@@ -55,7 +49,7 @@ class Curve:
 
 def accuracy(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     """Against rounds, images trained on and time."""
-    window, title = _window(content, 20), "Test accuracy of the server's model"
+    window, title = windows(content["runs"])["accuracy"], "Test accuracy of the server's model"
     for against, name in (("round", "rounds"), ("samples", "images"), ("seconds", "time")):
         panel = Panel(lambda columns: columns["accuracy"], "test accuracy (%)", 100, against)
         yield from _figure(f"accuracy-{name}", title, content, [panel], window)
@@ -63,7 +57,7 @@ def accuracy(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
 
 def training(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     """What happens at the clients."""
-    window = _window(content, 40)
+    window = windows(content["runs"])["training"]
     drift = Panel(lambda columns: columns["drift"], "distance from the average")
     yield from _figure("drift", "Drift of the clients' models in a round", content, [drift], window)
     terms = dict.fromkeys(term for run in content["runs"] for term in run["columns"]["loss"])
@@ -81,13 +75,8 @@ def _loss(term: str) -> Callable[[Mapping[str, Any]], Sequence[float | None]]:
 def look_of(content: Mapping[str, Any], group: int) -> Look:
     again, place = divmod(group, len(PALETTE))
     own = content["groups"][group]
-    return Look(own["label"], PALETTE[place], _STYLES[again % len(_STYLES)][bool(own["plain"])])
-
-
-def _window(content: Mapping[str, Any], least: int) -> int:
-    """Rounds to average over: a twentieth of the longest run; one where it has fewer than ``least``."""
-    rounds = max(len(run["columns"]["round"]) for run in content["runs"])
-    return max(3, rounds // 40 * 2 + 1) if rounds >= least else 1
+    dashes = DASHES[again % len(DASHES)][bool(own["plain"])]
+    return Look(own["label"], PALETTE[place], (0, dashes) if dashes else "solid")
 
 
 def _figure(

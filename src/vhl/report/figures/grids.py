@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from vhl.report.figures.style import LINE, SMALL, blank, cut, short, width
+from vhl.report.looks import MOST_CLIENTS
 
 NAME = 1.2
 """Inches for a name beside an axis."""
-MOST_CLIENTS = 200
 _SHADES = LinearSegmentedColormap.from_list("blues", ["#f4f8fb", "#9cc9e6", "#2f86bd", "#08385c"])
 _LEAST = 4.5  # points of letters that can be read
 
@@ -24,8 +24,7 @@ _LEAST = 4.5  # points of letters that can be read
 def partitions(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     """Training images of each class at each client."""
     for number, problem in enumerate(content["problems"]):
-        settings = next(run["settings"] for run in content["runs"] if run["problem"] == number)
-        title = f"Who has what: {settings['data.name']}, {settings['partition.name']}"
+        title = f"Who has what: {problem['about']}"
         counts = np.array(problem["counts"])
         names = [f"{client_name(problem, i)}: {row.sum():,}" for i, row in enumerate(counts[:MOST_CLIENTS])]
         classes = [cut(name, NAME) for name in problem["classes"]]

@@ -17,7 +17,7 @@ from PIL import Image
 from vhl.report.figures.grids import NAME
 from vhl.report.figures.style import CLASSES, SMALL, TEXT, blank, cut, legend_below, say
 
-_MARKERS = ("o", "^", "s", "D")
+_MARKERS = ("o", "^", "s", "D", "P")
 _PANEL = 3.2  # inches
 
 
@@ -28,7 +28,8 @@ def pictures(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
         yield f"virtual-{number + 1}", _picture(f"Virtual images ({name})", picture)
     for number, problem in enumerate(content["problems"]):
         if "natural" in problem:
-            yield f"natural-{number + 1}", _picture("Natural training images", problem["natural"])
+            title = f"Natural training images ({problem['about']})"
+            yield f"natural-{number + 1}", _picture(title, problem["natural"])
 
 
 def _picture(title: str, address: str) -> Figure:

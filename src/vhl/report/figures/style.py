@@ -14,9 +14,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C", "#882255")
-"""Colours of Okabe and Ito (2008), which colour-blind people can tell apart too; without black and yellow."""
-CLASSES = (*PALETTE, "#44AA99", "#999933")
+from vhl.report import looks
+
+PALETTE = CLASSES = looks.LIGHT
 TITLE, TEXT, SMALL = 11, 9, 8
 """Sizes of letters in points."""
 LINE = 0.155  # inches that a line of small letters takes

@@ -28,93 +28,123 @@ function together(seeds) {
   return seeds[0].filter((point) => by.every((rounds) => rounds.has(point.round))).map((point) => by.map((rounds) => rounds.get(point.round)));
 }
 
-const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+function lineOf(number, plain, width) {
+  const strokes = dashes(number, plain).map((length) => px(width * length));
+  return { type: "line", color: colour(number), lineStyle: { width: px(width), type: strokes.length ? strokes : "solid" } };
+}
 
 /** What ECharts draws of one group: every round faintly, smoothed, and from the lowest to the highest seed. */
 function seriesOf(group, column, settings) {
-  const seeds = seedsOf(group, column);
-  if (!seeds.length || hidden.has(group)) return [];
-  const scale = settings.scale ?? 1, at = (points) => mean(points.map((point) => point[settings.x]));
-  const raw = together(seeds), smooth = together(seeds.map((points) => smoothed(points, settings.window)));
   const { label, plain } = data.groups[group];
-  const line = { type: "line", showSymbol: raw.length < 3, symbolSize: 5, color: colour(group), silent: true, z: 2 };
+  const seeds = hidden.has(label) ? [] : seedsOf(group, column);
+  if (!seeds.length) return [];
+  const scale = settings.percent ? 100 : 1, at = (points) => mean(points.map((point) => point[settings.x]));
+  const raw = together(seeds), smooth = together(seeds.map((points) => smoothed(points, settings.window)));
+  const line = { ...lineOf(group, plain, 2.5), showSymbol: raw.length < 3, symbolSize: px(5) };
   const made = [{
-    ...line, name: label, id: `group-${group}`, silent: false, z: 4,
-    lineStyle: { width: 2.5, type: plain ? [8, 5] : "solid" },
-    data: smooth.map((points) => [at(points), scale * mean(points.map((p) => p.value)), points[0].round, scale * Math.min(...points.map((p) => p.value)), scale * Math.max(...points.map((p) => p.value)), points.length]),
+    ...line, name: label, id: `group-${group}`, z: 4, swatch: [group, plain],
+    data: smooth.map((points) => {
+      const values = points.map((point) => scale * point.value);
+      return [at(points), mean(values), points[0].round, Math.min(...values), Math.max(...values), values.length];
+    }),
   }];
   if (settings.raw && settings.window > 1) {
-    made.push({ ...line, name: `${label}, every round`, id: `raw-${group}`, showSymbol: false, lineStyle: { width: 1, opacity: 0.3 }, data: raw.map((points) => [at(points), scale * mean(points.map((p) => p.value))]), tooltip: { show: false } });
+    made.push({ ...line, name: `${label}, every round`, id: `raw-${group}`, silent: true, z: 2, showSymbol: false, lineStyle: { width: px(1), opacity: 0.3 }, data: raw.map((points) => [at(points), scale * mean(points.map((p) => p.value))]), tooltip: { show: false } });
   }
-  if (seeds.length > 1) made.push(band(group, smooth, settings.x, scale));
+  if (seeds.length > 1) made.push(band(group, smooth, at, scale));
   return made;
 }
 
-function band(group, smooth, x, scale) {
-  const values = smooth.map((points) => points.map((point) => scale * point.value));
-  const at = smooth.map((points) => mean(points.map((point) => point[x])));
+function band(group, smooth, at, scale) {
+  const values = smooth.map((points) => points.map((point) => scale * point.value)), places = smooth.map(at);
   return {
     type: "custom", id: `band-${group}`, name: `${data.groups[group].label}, all seeds`, silent: true, z: 1, clip: true, tooltip: { show: false },
     renderItem: (_, api) => {
-      const upper = at.map((place, i) => api.coord([place, Math.max(...values[i])]));
-      const lower = at.map((place, i) => api.coord([place, Math.min(...values[i])]));
+      const upper = places.map((place, i) => api.coord([place, Math.max(...values[i])]));
+      const lower = places.map((place, i) => api.coord([place, Math.min(...values[i])]));
       return { type: "polygon", shape: { points: [...upper, ...lower.reverse()] }, style: { fill: colour(group), opacity: 0.16 } };
     },
-    data: at.length ? [[at[0], values[0][0]]] : [],
+    data: places.length ? [[places[0], values[0][0]]] : [],
     encode: { x: 0, y: 1 },
   };
 }
 
-const AXES = { round: "Communication round", samples: "Images trained on, natural and virtual", seconds: "Wall time, seconds" };
+const AXES = {
+  round: { name: "Communication round", text: (value) => value.toLocaleString("en"), title: (value) => `Round ${value}` },
+  samples: { name: "Images trained on, natural and virtual", text: (value) => short(value, 6), title: (value) => `${short(value)} images` },
+  seconds: { name: "Wall time, seconds", text: (value) => short(value, 6), title: (value) => `${short(value)} seconds` },
+};
 
-function curves(title, column, settings) {
-  const series = data.groups.flatMap((_, group) => seriesOf(group, column, settings));
-  const unit = settings.unit ?? "";
+/** Curves on their axes. A series that has a swatch is one to read values from. */
+function plane(title, series, { x, percent }) {
+  const along = AXES[x], unit = percent ? " %" : "";
   return {
-    grid: { left: 56, right: 18, top: 34, bottom: 46 },
-    xAxis: { type: "value", min: 0, max: "dataMax", ...axis(AXES[settings.x], { axisLabel: { color: css("--soft"), formatter: (v) => short(v), hideOverlap: true } }) },
-    yAxis: { type: "value", scale: true, ...axis(title, { nameGap: 42 }) },
-    dataZoom: [{ type: "inside", filterMode: "none", zoomOnMouseWheel: "ctrl" }],
-    tooltip: { ...base().tooltip, trigger: "axis", formatter: (items) => tooltip(items, unit) },
+    grid: room(60, 18, 12, 46),
+    xAxis: { type: "value", min: 0, max: "dataMax", minInterval: x === "round" ? 1 : 0, ...axis(along.name, { axisLabel: { formatter: along.text } }) },
+    yAxis: { type: "value", scale: true, ...(percent ? percentages : {}), ...axis(title, { nameGap: px(44), axisLabel: { formatter: (value) => short(value, 6) } }) },
+    tooltip: beside({ trigger: "axis", formatter: ([{ axisValue }]) => values(axisValue, series.filter((own) => own.swatch), along, unit) }),
     series,
   };
 }
 
-function tooltip(items, unit) {
-  const shown = items.filter((item) => item.value.length > 2);
-  if (!shown.length) return "";
-  const lines = shown.map((item) => {
-    const [, value, , low, high, seeds] = item.value;
-    const range = seeds > 1 ? ` (${short(low)} to ${short(high)})` : "";
-    return `<div>${item.marker}${escaped(item.seriesName)}: <b>${short(value)}${unit}</b>${range}</div>`;
-  });
-  return `<b>Round ${shown[0].value[2]}</b>${lines.join("")}`;
+function curves(title, column, settings) {
+  return plane(title, data.groups.flatMap((_, group) => seriesOf(group, column, settings)), settings);
+}
+
+/** What each curve is nearest to a place: runs take their rounds after different images and times. */
+function values(place, series, along, unit) {
+  const away = (point) => Math.abs(point[0] - place);
+  return el("div", {}, el("b", {}, along.title(place)), series.map(({ name, swatch: look, data: points }) => {
+    const [at, value, round, low, high, seeds] = points.reduce((best, point) => (away(point) < away(best) ? point : best));
+    const when = along === AXES.round && at === place ? "" : ` in round ${round}`;
+    return el("div", {}, swatch(...look), ` ${name}: `, el("b", {}, `${short(value)}${unit}`), seeds > 1 ? ` (${short(low)} to ${short(high)})` : "", when);
+  }));
 }
 
 function accuracySection() {
-  const rounds = Math.max(...data.runs.map((run) => run.columns.round.length));
-  const settings = { x: "round", window: rounds >= 20 ? Math.max(3, Math.floor(rounds / 40) * 2 + 1) : 1, raw: true, scale: 100, unit: " %" };
+  const settings = () => ({ x: chosen.against ?? "round", window: Number(chosen.window ?? data.windows.accuracy), raw: chosen.every ?? true, percent: true });
   const refresh = () => draw("accuracy");
-  const choices = [...new Set([1, 3, 5, 11, 25, 51, settings.window])].filter((w) => w <= Math.max(3, rounds / 2)).sort((a, b) => a - b);
-  section("accuracy", "Accuracy", "Of the server's model on the test set. Bold: running mean over rounds; faint: every round; band: from the lowest to the highest seed. Drag with the zoom tool, or scroll with Ctrl.",
+  const windows = () => {
+    const rounds = Math.max(...data.runs.map((run) => run.columns.round.length));
+    const fitting = [...new Set([1, 3, 5, 11, 25, 51, data.windows.accuracy])].filter((window) => window <= Math.max(3, rounds / 2));
+    return fitting.sort((a, b) => a - b).map((window) => [window, window === 1 ? "no rounds" : `${window} rounds`]);
+  };
+  return section("accuracy", "Accuracy", "Of the server's model on the test set. Bold: running mean over rounds; faint: every round; band: from the lowest to the highest seed.",
     legend(),
     el("div", { class: "controls" },
-      radios("against", { round: "rounds", samples: "images", seconds: "wall time" }, "round", (x) => { settings.x = x; refresh(); }),
-      choice("mean over", choices.map((w) => (w === 1 ? "no rounds" : `${w} rounds`)), choices.indexOf(settings.window), (i) => { settings.window = choices[i]; refresh(); }),
-      el("label", {}, el("input", { type: "checkbox", checked: true, onchange: (event) => { settings.raw = event.target.checked; refresh(); } }), "every round")),
-    chart("accuracy", "Test accuracy against rounds, one curve for each method", () => curves("Test accuracy, %", (c) => c.accuracy, settings)));
+      radios("against", "against", { round: "rounds", samples: "images", seconds: "wall time" }, "round", refresh),
+      choice("window", "mean over", windows, () => data.windows.accuracy, refresh),
+      toggle("every", "every round", refresh)),
+    chart("accuracy", "Test accuracy, one curve for each method", () => curves("Test accuracy, %", (c) => c.accuracy, settings())));
 }
 
+/** What a small figure may show: a text, a title, a column, and whether that is a share. */
+const CLIENTS = [
+  ["distance from their average", "Client drift", (c) => c.drift],
+  ["learning rate", "Learning rate", (c) => c.learning_rate],
+];
+const ACCURACIES = [
+  ["on virtual data, while training", "Accuracy, %", (c) => c.virtual_accuracy, true],
+  ["on the clients' own data, while training", "Accuracy, %", (c) => c.train_accuracy, true],
+  ["of the server's model on the validation set", "Accuracy, %", (c) => c.validation_accuracy, true],
+  ["of the server's model on the test set, natural outputs alone", "Accuracy, %", (c) => c.natural_accuracy, true],
+];
+
 function trainingSection() {
-  const rounds = Math.max(...data.runs.map((run) => run.columns.round.length));
-  const settings = { x: "round", window: rounds >= 40 ? Math.max(3, Math.floor(rounds / 40) * 2 + 1) : 1, raw: true };
-  const terms = [...new Set(data.runs.flatMap((run) => Object.keys(run.columns.loss)))];
-  let term = 0;
-  const figure = (name, title, caption, column, more = {}) => el("figure", {}, chart(name, caption, () => curves(title, column, { ...settings, ...more }), "small"), el("figcaption", {}, caption));
-  const virtual = data.runs.some((run) => run.columns.virtual_accuracy.some((value) => value !== null));
-  section("training", "Training", "How far clients' models drift apart in a round, what they minimise, and how well they know the virtual data.", legend(), el("div", { class: "row" },
-    figure("drift", "Client drift", "Mean distance of the clients' models from their average", (c) => c.drift),
-    el("figure", {}, chart("loss", "A term of the loss", () => curves("Loss", (c) => c.loss[terms[term]], settings), "small"),
-      el("figcaption", {}, "Loss while training, mean over the clients' steps: ", choice("", terms, 0, (i) => { term = i; draw("loss"); }))),
-    virtual ? figure("virtual-accuracy", "Accuracy, %", "Training accuracy on the virtual data", (c) => c.virtual_accuracy, { scale: 100, unit: " %" }) : null));
+  const known = (columns) => columns.filter(([, , column]) => data.runs.some((run) => column(run.columns)?.some((value) => value !== null)));
+  const terms = [...new Set(data.runs.flatMap((run) => Object.keys(run.columns.loss)))].map((term) => [term, "Loss", (c) => c.loss[term]]);
+  const figure = (name, label, all) => {
+    const columns = () => known(all), first = () => columns()[0][0];
+    const shown = () => columns().find(([text]) => text === (chosen[name] ?? first())) ?? columns()[0];
+    const option = () => {
+      const [, title, column, percent] = shown();
+      return curves(title, column, { x: "round", window: data.windows.training, raw: true, percent });
+    };
+    const options = () => columns().map(([text]) => [text, text]);
+    return columns().length ? el("figure", {}, chart(name, label, option, "small"), el("figcaption", {}, `${label}: `, choice(name, label, options, first, () => draw(name), { "aria-label": label }))) : null;
+  };
+  return section("training", "Training", "How far clients' models drift apart in a round, what they minimise, and how well they know the data.", legend(), el("div", { class: "row" },
+    figure("drift", "Clients' models, mean", CLIENTS),
+    figure("loss", "Loss while training, mean over the clients' steps", terms),
+    figure("accuracies", "Accuracy", ACCURACIES)));
 }

@@ -1,15 +1,20 @@
 "use strict";
 
 let data = JSON.parse(document.getElementById("data").textContent);
-const PALETTE = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c8c8c", "#882255"];
-const ON_DARK = ["#4AA8E0", "#F58A4B", "#35C79A", "#E7A3CB", "#F2BC45", "#9AD6F7", "#BDBDBD", "#D87BA2"];
-const CLASSES = [...PALETTE, "#44AA99", "#999933"];
+/** Labels of the methods that are not shown. */
 const hidden = new Set();
-const charts = new Map();
+/** What the reader chose, by control: it stays when a part of the page is made anew. */
+const chosen = {};
+/** Names of the experiments that lie open. */
+const opened = new Set();
+/** What is to be done when there are new numbers. */
+const renewals = [];
+
+const SVG = new Set(["svg", "line"]);
 
 /** An element with attributes and children; strings become text, never markup. */
 function el(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+  const element = SVG.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
@@ -20,155 +25,158 @@ function el(tag, attributes = {}, ...children) {
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
-const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`);
 const signed = (value, digits = 1) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
+const total = (values) => values.reduce((sum, value) => sum + value, 0);
+const mean = (values) => total(values) / values.length;
 const isDark = () => document.documentElement.dataset.theme === "dark";
-const colour = (group) => (isDark() ? ON_DARK : PALETTE)[group % PALETTE.length];
+const shades = () => (isDark() ? data.look.dark : data.look.light);
+const colour = (number) => shades()[number % shades().length];
 
-/** Three digits and a prefix: 1.23 M. */
-function short(value) {
+/** Lengths of strokes and gaps, in widths of the line; other ones where the colours begin anew. */
+function dashes(number, plain) {
+  const kinds = data.look.dashes;
+  return kinds[Math.floor(number / shades().length) % kinds.length][Number(plain)];
+}
+
+/** A few digits and a prefix: 1.23 M. */
+function short(value, digits = 3) {
   if (value === null || value === undefined) return "–";
   for (const prefix of ["", " k", " M", " G"]) {
-    if (Math.abs(value) < 999.5) return `${Number(value.toPrecision(3))}${prefix}`;
+    if (Math.abs(value) < 999.5) return `${Number(value.toPrecision(digits))}${prefix}`;
     value /= 1000;
   }
-  return `${Number(value.toPrecision(3))} T`;
+  return `${Number(value.toPrecision(digits))} T`;
 }
 
 function spread(found, digits = 1) {
   if (!found) return "–";
-  const mean = (100 * found.mean).toFixed(digits);
-  return found.count > 1 ? `${mean} ± ${(100 * found.std).toFixed(digits)}` : mean;
+  const middle = (100 * found.mean).toFixed(digits);
+  return found.count > 1 ? `${middle} ± ${(100 * found.std).toFixed(digits)}` : middle;
 }
 
-/** A titled part of the page, with an entry in the contents. */
-function section(id, title, hint, ...children) {
-  const old = document.getElementById(id);
-  const made = el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), hint ? el("p", { class: "hint" }, hint) : null, ...children);
-  if (old) old.replaceWith(made);
-  else {
-    document.getElementById("contents").append(el("a", { href: `#${id}` }, title));
-    document.getElementById("main").append(made);
-  }
+// --- parts that renew themselves ---------------------------------------------------------------------
+
+/** Do this now and whenever there are new numbers. */
+function renewing(update) {
+  renewals.push(update);
+  update();
 }
 
-/** A place for a figure; `option` makes what ECharts draws, anew whenever something changes. */
-function chart(name, label, option, size = "") {
-  const place = el("div", { class: `chart ${size}`, id: `chart-${name}`, role: "img", "aria-label": label });
-  charts.set(name, { place, option, instance: null });
+/** An element that is made anew with the numbers; where they are the same it stays, with what is marked in it. */
+function renewed(tag, attributes, make) {
+  const place = el(tag, attributes);
+  renewing(() => {
+    const made = el(tag, attributes, make());
+    if (!place.isEqualNode(made)) place.replaceChildren(...made.childNodes);
+  });
   return place;
 }
 
-function draw(name) {
-  const own = charts.get(name);
-  if (!own || !own.place.isConnected) return;
-  own.instance ??= echarts.init(own.place, null, { renderer: "canvas" });
-  own.instance.setOption({ ...base(), ...own.option() }, { notMerge: true });
+/** Change the page; what had the keyboard's attention has it afterwards too. */
+function keepingFocus(change) {
+  const sign = (element) => [element.closest("section")?.id, element.id, element.name, element.value, element.getAttribute("aria-label") ?? element.textContent].join("\n");
+  const held = document.activeElement, own = sign(held);
+  change();
+  if (held === document.activeElement) return;
+  const again = held.isConnected ? held : [...document.querySelectorAll(held.tagName)].find((element) => sign(element) === own);
+  again?.focus({ preventScroll: true });
 }
 
-const drawAll = () => charts.forEach((_, name) => draw(name));
-
-function base() {
-  const text = css("--text"), soft = css("--soft");
-  return {
-    animation: false,
-    backgroundColor: "transparent",
-    textStyle: { color: text, fontFamily: getComputedStyle(document.body).fontFamily },
-    toolbox: {
-      right: 4, top: 0, itemSize: 14, iconStyle: { borderColor: soft },
-      feature: { dataZoom: { title: { zoom: "zoom into a part", back: "back" } }, restore: { title: "whole" }, saveAsImage: { title: "save as a picture", pixelRatio: 2, backgroundColor: css("--card") } },
-    },
-    tooltip: { confine: true, backgroundColor: css("--card"), borderColor: css("--line"), textStyle: { color: text, fontSize: 13 }, extraCssText: "max-width: 90vw; white-space: normal; overflow-wrap: anywhere;" },
-  };
+/** A titled part of the page. */
+function section(id, title, hint, ...children) {
+  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), hint ? el("p", { class: "hint" }, hint) : null, ...children);
 }
 
-function axis(name, more = {}) {
-  const soft = css("--soft");
-  return {
-    name, nameLocation: "middle", nameGap: 30, nameTextStyle: { color: soft }, axisLabel: { color: soft, hideOverlap: true },
-    axisLine: { lineStyle: { color: css("--line") } }, splitLine: { lineStyle: { color: css("--line"), opacity: 0.6 } }, ...more,
-  };
+/** Links to the sections, in their order. */
+function contents() {
+  const titles = [...document.querySelectorAll("section > h2")];
+  document.getElementById("contents").replaceChildren(...titles.map((title) => el("a", { href: `#${title.parentElement.id}` }, title.textContent)));
 }
 
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  document.getElementById("theme").textContent = theme === "dark" ? "Light" : "Dark";
-  document.querySelectorAll("[data-colour]").forEach((element) => { element.style.borderTopColor = colour(Number(element.dataset.colour)); });
-  drawAll();
+// --- controls ------------------------------------------------------------------------------------------
+
+/** A piece of a curve as it is drawn. */
+function swatch(number, plain) {
+  return el("svg", { class: "swatch", "aria-hidden": "true", style: `stroke: var(--shade-${number % shades().length})` },
+    el("line", { x1: 0, x2: "100%", y1: "50%", y2: "50%", "stroke-width": 4, "stroke-dasharray": dashes(number, plain).map((length) => 4 * length).join(" ") }));
 }
 
-function beginTheme() {
-  let stored = null;
-  try { stored = localStorage.getItem("vhl-theme"); } catch { /* as above */ }
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const button = document.getElementById("theme");
-  button.setAttribute("aria-label", "switch between light and dark");
-  button.addEventListener("click", () => {
-    setTheme(isDark() ? "light" : "dark");
-    try { localStorage.setItem("vhl-theme", document.documentElement.dataset.theme); } catch { /* a page from disk may not store anything */ }
-  });
-  setTheme(stored ?? (dark ? "dark" : "light"));
-}
-
-/** Buttons that hide and show a group in every figure. */
+/** Buttons that hide and show a method in every figure. */
 function legend() {
-  return el("div", { class: "legend", role: "group", "aria-label": "show and hide" }, data.groups.map((group, number) =>
+  return el("div", { class: "legend", role: "group", "aria-label": "show and hide" }, data.groups.map(({ label, plain }, number) =>
     el("button", {
-      type: "button", "aria-pressed": String(!hidden.has(number)), "data-group": number,
+      type: "button", "aria-pressed": String(!hidden.has(label)), "data-group": number,
       onclick: () => {
-        hidden.has(number) ? hidden.delete(number) : hidden.add(number);
-        document.querySelectorAll(`.legend [data-group="${number}"]`).forEach((b) => b.setAttribute("aria-pressed", String(!hidden.has(number))));
+        hidden.has(label) ? hidden.delete(label) : hidden.add(label);
+        document.querySelectorAll(`.legend [data-group="${number}"]`).forEach((button) => button.setAttribute("aria-pressed", String(!hidden.has(label))));
         drawAll();
       },
-    }, el("span", { class: `swatch${group.plain ? " plain" : ""}`, "data-colour": number, style: `border-top-color:${colour(number)}` }), group.label)));
+    }, swatch(number, plain), label)));
 }
 
-function choice(label, options, chosen, onchange) {
-  const select = el("select", { onchange: () => onchange(Number(select.value)) },
-    options.map((text, number) => el("option", { value: number, selected: number === chosen }, text)));
-  if (!label) select.setAttribute("aria-label", "which");
-  return el("label", {}, label, select);
+/** A list to choose from: `options` gives values and texts, which may become more while runs go on. */
+function choice(key, label, options, usual, onchange, attributes = {}) {
+  const select = el("select", { id: `choose-${key}`, onchange: () => { chosen[key] = select.value; onchange(); }, ...attributes });
+  let shown = "";
+  renewing(() => {
+    const now = String(chosen[key] ?? usual()), listed = options();
+    if (shown === (shown = JSON.stringify([listed, now]))) return;
+    select.replaceChildren(...listed.map(([value, text]) => el("option", { value, selected: String(value) === now }, text)));
+  });
+  return attributes["aria-label"] ? select : el("label", {}, label, select);
 }
 
-function radios(label, options, chosen, onchange) {
-  const name = `choice-${label.replace(/\W+/g, "-")}`;
+function radios(key, label, options, usual, onchange) {
   return el("fieldset", {}, el("legend", {}, label), Object.entries(options).map(([value, text]) =>
-    el("label", {}, el("input", { type: "radio", name, value, checked: value === chosen, onchange: () => onchange(value) }), text)));
+    el("label", {}, el("input", { type: "radio", name: key, value, checked: value === (chosen[key] ?? usual), onchange: () => { chosen[key] = value; onchange(); } }), text)));
 }
 
-/** By which column each table is sorted: a table that is made anew stays so. */
-const orders = {};
+/** Something that is on until it is switched off. */
+function toggle(key, label, onchange) {
+  return el("label", {}, el("input", { type: "checkbox", name: key, checked: chosen[key] ?? true, onchange: (event) => { chosen[key] = event.target.checked; onchange(); } }), label);
+}
 
-/** A table whose columns sort; a column is [heading, value of a row, text of a row]. */
-function sortable(columns, rows, attributes = {}) {
-  const body = el("tbody");
-  const state = orders[attributes.id] ??= { sorted: null, down: true };
+/** A table whose columns sort; a column is [heading, value of a row, text or element of a row, class]. */
+function sortable(columns, rows, keyOf, attributes) {
+  const body = el("tbody"), made = new Map();
+  const state = chosen[attributes.id] ??= { sorted: null, down: true };
   const ordered = () => {
     if (state.sorted === null) return rows();
-    const key = (row) => { const v = columns[state.sorted][1](row); return v === null || v === undefined ? -Infinity : v; };
+    const key = (row) => columns[state.sorted][1](row) ?? -Infinity;
     return [...rows()].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (state.down ? -1 : 1));
   };
-  const fill = () => body.replaceChildren(...ordered().map((row) => el("tr", {}, columns.map(([, value, text]) => {
-    const shown = text ? text(row) : value(row);
-    return el("td", {}, shown instanceof Node ? shown : String(shown ?? "–"));
-  }))));
-  const heads = columns.map(([heading, value], number) => {
-    const head = el("th", { scope: "col", "aria-sort": state.sorted === number ? (state.down ? "descending" : "ascending") : "none" }, el("button", {
-      type: "button",
-      onclick: () => {
-        state.down = state.sorted === number ? !state.down : true;
-        state.sorted = number;
-        heads.forEach((other) => other.setAttribute("aria-sort", "none"));
-        head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
-        fill();
-      },
-    }, heading));
-    return head;
-  });
-  fill();
+  const lineOf = (row) => {
+    if (!made.has(keyOf(row))) made.set(keyOf(row), el("tr", {}, columns.map(([, , , kind]) => el("td", { class: kind }))));
+    const line = made.get(keyOf(row));
+    columns.forEach(([, value, text], number) => {
+      const shown = text ? text(row) : value(row), cell = line.cells[number];
+      if (!(shown instanceof Node)) cell.textContent = String(shown ?? "–");
+      else if (!cell.hasChildNodes()) cell.append(shown);
+    });
+    return line;
+  };
+  const heads = columns.map(([, , , kind], number) => el("th", { scope: "col", class: kind }, el("button", {
+    type: "button",
+    onclick: () => {
+      state.down = state.sorted === number ? !state.down : true;
+      state.sorted = number;
+      fill();
+    },
+  })));
+  const fill = () => {
+    heads.forEach((head, number) => {
+      const [heading] = columns[number];
+      head.setAttribute("aria-sort", state.sorted !== number ? "none" : state.down ? "descending" : "ascending");
+      head.firstChild.textContent = typeof heading === "function" ? heading() : heading;
+    });
+    const lines = ordered().map(lineOf);
+    const same = lines.length === body.children.length && lines.every((line, i) => line === body.children[i]);
+    if (!same) keepingFocus(() => body.replaceChildren(...lines));
+  };
+  renewing(fill);
   const table = el("table", attributes, el("thead", {}, el("tr", {}, heads)), body);
   table.refill = fill;
-  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": attributes["aria-label"] ?? "table" }, table);
+  return el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": attributes["aria-label"] }, table);
 }
 
 function copyButton(text) {
@@ -183,4 +191,26 @@ function copyButton(text) {
     },
   }, "Copy");
   return button;
+}
+
+// --- light and dark ------------------------------------------------------------------------------------
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  document.getElementById("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  shades().forEach((shade, number) => document.documentElement.style.setProperty(`--shade-${number}`, shade));
+  drawAll();
+}
+
+function beginTheme() {
+  let stored = null;
+  try { stored = localStorage.getItem("vhl-theme"); } catch { /* a page from disk may not */ }
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const button = document.getElementById("theme");
+  button.setAttribute("aria-label", "switch between light and dark");
+  button.addEventListener("click", () => {
+    setTheme(isDark() ? "light" : "dark");
+    try { localStorage.setItem("vhl-theme", document.documentElement.dataset.theme); } catch { /* as above */ }
+  });
+  setTheme(stored ?? (dark ? "dark" : "light"));
 }

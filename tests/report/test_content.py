@@ -323,3 +323,13 @@ def test_the_work_grows_with_the_runs(many: list[RunFolder]) -> None:
         return min(times)
 
     assert seconds(many[:20]) < 4 * seconds(many[:10])
+
+
+def test_theory_where_it_was_measured(write: Any, tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [0.1, 0.2, 0.3])
+    assert content([run])["runs"][0]["columns"]["theory"] == {}
+    terms = [{"round": 1, "distance": 0.123456789}, {"round": 3, "distance": 2.0, "margin_natural": 0.5}]
+    (run.path / "theory.json").write_text(json.dumps({"terms": terms}), encoding="utf-8")
+    found = content([run])["runs"][0]["columns"]["theory"]
+    assert found["distance"] == [pytest.approx(0.123456789, rel=1e-4), None, 2.0]
+    assert found["margin_natural"] == [None, None, 0.5]

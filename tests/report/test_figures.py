@@ -47,6 +47,7 @@ def run(group: int, seed: int, accuracy: Sequence[float | None], **columns: Any)
         "samples": [1000 * (group + 1) * r for r in rounds],
         "seconds": [(2.0 + seed) * r for r in rounds],
         "loss": {"natural": [2.0 + seed] * len(rounds)} | ({"virtual": [0.1] * len(rounds)} if group else {}),
+        "theory": {},
     }
     confusion = [[8, 1, 1], [0, 6, 0], [2, 0, 3]]
     return {
@@ -220,6 +221,20 @@ def test_terms_of_the_loss(content: Content) -> None:
     }
     np.testing.assert_allclose(bold(virtual)["fedavg + vhl"].get_ydata(), [0.1] * 3)
     assert list(bold(virtual)) == ["fedavg + vhl"] and legend(figure) == ["fedavg + plain", "fedavg + vhl"]
+
+
+def test_theory_in_the_rounds_that_it_was_measured_in(content: Content) -> None:
+    assert "theory" not in dict(figures(content))
+    for own in content["runs"]:
+        if own["group"] == 1:
+            own["columns"]["theory"] = {
+                "margin_natural": [0.25, None, 0.5, *[None] * (len(own["columns"]["round"]) - 3)]
+            }
+    figure = dict(figures(content))["theory"]
+    (axes,) = figure.axes
+    (line,) = axes.get_lines()
+    assert axes.get_title() == "natural images"
+    np.testing.assert_allclose(line.get_xydata(), [[1, 0.25], [3, 0.5]])
 
 
 def test_drift_and_virtual_accuracy(content: Content) -> None:

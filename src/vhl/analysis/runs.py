@@ -108,5 +108,7 @@ def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor
 
 
 def _write(run: RunFolder, generator: Generator, found: dict[int, Terms]) -> None:
-    terms = [{"round": number, **asdict(term)} for number, term in found.items()]
+    terms = [
+        {"round": number, **asdict(term), "lower_bound": term.lower_bound} for number, term in found.items()
+    ]
     write_json(run.path / "theory.json", {"virtual": generator.model_dump(mode="json"), "terms": terms})

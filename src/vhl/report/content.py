@@ -141,7 +141,7 @@ def _run(
         "best": reached.best,
         "final": reached.final,
         "settings": settings,
-        "columns": _columns(records, whole),
+        "columns": _columns(records, whole) | (_theory(run, records) if whole else {}),
         "environment": read_json(run.path / "environment.json"),
     }
     if whole:
@@ -180,6 +180,15 @@ def _columns(records: Sequence[Record], whole: bool) -> dict[str, Any]:
         terms = dict.fromkeys(term for record in records for term in record.loss)
         columns["loss"] = {term: [_short(r.loss.get(term)) for r in records] for term in terms}
     return columns
+
+
+def _theory(run: RunFolder, records: Sequence[Record]) -> dict[str, Any]:
+    """What `vhl theory` measured, where it was called: terms by name, empty in rounds that it left out."""
+    file = run.path / "theory.json"
+    measured = {row.pop("round"): row for row in read_json(file)["terms"]} if file.is_file() else {}
+    terms = dict.fromkeys(term for row in measured.values() for term in row)
+    rows = [measured.get(record.round, {}) for record in records]
+    return {"theory": {term: [_short(row.get(term)) for row in rows] for term in terms}}
 
 
 def _short(value: float | None) -> float | None:

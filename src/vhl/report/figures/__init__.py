@@ -11,7 +11,7 @@ import matplotlib.style
 from matplotlib.figure import Figure
 
 from vhl.report.figures.bars import last_rounds, per_class
-from vhl.report.figures.curves import accuracy, training
+from vhl.report.figures.curves import accuracy, theory, training
 from vhl.report.figures.files import save
 from vhl.report.figures.grids import partitions
 from vhl.report.figures.pictures import features, pictures
@@ -39,5 +39,5 @@ def figures(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     """Each with the name of its file; of many runs the accuracy alone."""
     yield from accuracy(content)
     if content["whole"]:
-        for part in (training, partitions, pictures, features, per_class, last_rounds):
+        for part in (training, partitions, pictures, features, per_class, last_rounds, theory):
             yield from part(content)

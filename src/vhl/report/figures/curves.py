@@ -68,6 +68,20 @@ def training(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
     yield from _figure("virtual-accuracy", title, content, [virtual], window)
 
 
+def theory(content: Mapping[str, Any]) -> Iterator[tuple[str, Figure]]:
+    """What `vhl theory` measured, where it was called."""
+    panels = [
+        Panel(_term("margin_natural"), "margin", title="natural images"),
+        Panel(_term("margin_virtual"), "margin", title="held-out virtual images"),
+        Panel(_term("normalised_distance"), "Wasserstein distance", title="features of length 1"),
+    ]
+    yield from _figure("theory", "Margins, and distance of natural and virtual features", content, panels, 1)
+
+
+def _term(name: str) -> Callable[[Mapping[str, Any]], Sequence[float | None]]:
+    return lambda columns: columns["theory"].get(name, [])
+
+
 def _loss(term: str) -> Callable[[Mapping[str, Any]], Sequence[float | None]]:
     return lambda columns: columns["loss"].get(term, [])
 

@@ -130,21 +130,43 @@ const ACCURACIES = [
   ["of the server's model on the test set, natural outputs alone", "Accuracy, %", (c) => c.natural_accuracy, true],
 ];
 
-function trainingSection() {
-  const known = (columns) => columns.filter(([, , column]) => data.runs.some((run) => column(run.columns)?.some((value) => value !== null)));
-  const terms = [...new Set(data.runs.flatMap((run) => Object.keys(run.columns.loss)))].map((term) => [term, "Loss", (c) => c.loss[term]]);
-  const figure = (name, label, all) => {
-    const columns = () => known(all), first = () => columns()[0][0];
-    const shown = () => columns().find(([text]) => text === (chosen[name] ?? first())) ?? columns()[0];
-    const option = () => {
-      const [, title, column, percent] = shown();
-      return curves(title, column, { x: "round", window: data.windows.training, raw: true, percent });
-    };
-    const options = () => columns().map(([text]) => [text, text]);
-    return columns().length ? el("figure", {}, chart(name, label, option, "small"), el("figcaption", {}, `${label}: `, choice(name, label, options, first, () => draw(name), { "aria-label": label }))) : null;
+/** A small figure of one of these columns, to be chosen from those that have values; nothing where none has. */
+function chosenCurves(name, label, all, window) {
+  const columns = () => all.filter(([, , column]) => data.runs.some((run) => column(run.columns)?.some((value) => value !== null)));
+  const first = () => columns()[0][0], options = () => columns().map(([text]) => [text, text]);
+  const option = () => {
+    const [, title, column, percent] = columns().find(([text]) => text === (chosen[name] ?? first())) ?? columns()[0];
+    return curves(title, column, { x: "round", window: window(), raw: true, percent });
   };
+  return columns().length ? el("figure", {}, chart(name, label, option, "small"), el("figcaption", {}, `${label}: `, choice(name, label, options, first, () => draw(name), { "aria-label": label }))) : null;
+}
+
+function trainingSection() {
+  const terms = [...new Set(data.runs.flatMap((run) => Object.keys(run.columns.loss)))].map((term) => [term, "Loss", (c) => c.loss[term]]);
+  const figure = (name, label, all) => chosenCurves(name, label, all, () => data.windows.training);
   return section("training", "Training", "How far clients' models drift apart in a round, what they minimise, and how well they know the data.", legend(), el("div", { class: "row" },
     figure("drift", "Clients' models, mean", CLIENTS),
     figure("loss", "Loss while training, mean over the clients' steps", terms),
     figure("accuracies", "Accuracy", ACCURACIES)));
+}
+
+const MARGINS = [
+  ["of natural test images", "Margin", (c) => c.theory.margin_natural],
+  ["of virtual images, held out", "Margin", (c) => c.theory.margin_virtual],
+  ["of virtual images, trained on", "Margin", (c) => c.theory.margin_virtual_train],
+  ["of natural images at least, by the theorem", "Lower bound", (c) => c.theory.lower_bound],
+];
+const DISTANCES = [
+  ["of features of length 1", "Distance", (c) => c.theory.normalised_distance],
+  ["the same of halves of one kind", "Distance", (c) => c.theory.normalised_floor],
+  ["of features as they are", "Distance", (c) => c.theory.distance],
+  ["the same of halves of one kind, as they are", "Distance", (c) => c.theory.distance_floor],
+];
+
+/** What `vhl theory` measured, where it was called. */
+function theorySection() {
+  const margins = chosenCurves("margins", "Margin of the server's classifier", MARGINS, () => 1);
+  if (!margins) return null;
+  return section("theory", "Theory", "The paper's theorem: a model whose natural features lie near the virtual ones of their class, and which separates those well, separates natural classes.", legend(),
+    el("div", { class: "row" }, margins, chosenCurves("distances", "Wasserstein distance of natural and virtual features", DISTANCES, () => 1)));
 }

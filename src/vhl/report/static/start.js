@@ -1,6 +1,6 @@
 "use strict";
 
-const SECTIONS = [summarySection, accuracySection, trainingSection, partitionSection, pictureSection, featureSection, classSection, experimentSection];
+const SECTIONS = [summarySection, accuracySection, trainingSection, partitionSection, pictureSection, featureSection, classSection, theorySection, experimentSection];
 
 function build() {
   renewals.length = 0;
@@ -18,7 +18,7 @@ function build() {
 
 /** What sections and controls there are to be. */
 function shape({ whole, groups, runs, problems }) {
-  return JSON.stringify(whole ? [groups.map(({ label }) => label), problems.length, runs.map((run) => [run.name, run.features.length, Boolean(run.last), Object.keys(run.columns.loss)])] : null);
+  return JSON.stringify(whole ? [groups.map(({ label }) => label), problems.length, runs.map((run) => [run.name, run.features.length, Boolean(run.last), Object.keys(run.columns.loss), Object.keys(run.columns.theory)])] : null);
 }
 
 /** New numbers into what is there; sections anew where there is more to show. */

@@ -805,6 +805,7 @@ def test_one_round_of_one_run(single: Any) -> None:
     assert single.said == [] and single.texts("#about")[0].startswith("1 run, 1 method, 1 seed; ")
     assert single.series("accuracy")["group-0"] == [[1, 50, 1, 50, 50, 1]]
     assert single.texts(".verdict") == []
+    assert "beside the same with objective=plain" in single.texts("#summary .hint")[0]
 
 
 def test_a_target_of_ones_own(single: Any) -> None:

@@ -6,6 +6,8 @@ function summarySection() {
     el("div", { class: "number" }, `${spread(group.final)} %`),
     el("div", { class: "more" }, `last tenth of the rounds; best ${spread(group.best)} %`),
     group.gain ? gainLine(group.gain) : null));
+  const alone = "There is one method here; beside the same with objective=plain (or vhl) it gets a verdict.";
+  const verdicts = () => (data.groups.length > 1 ? data.verdicts.map((text) => el("p", { class: "verdict" }, text)) : el("p", { class: "hint" }, alone));
   const target = (group) => `${Number((100 * group.target).toPrecision(3))} %`, one = () => new Set(data.groups.map(target)).size === 1;
   const rounds = (group) => {
     const reached = group.rounds ? `${group.rounds.mean.toFixed(0)}${group.rounds.count < group.seeds ? ` (${group.rounds.count} of ${group.seeds})` : ""}` : "never";
@@ -25,7 +27,7 @@ function summarySection() {
     ["compute a step", value("compute"), (g) => `×${g.compute.mean.toFixed(2)}`],
     ["seeds", (g) => g.seeds],
   ], () => data.groups, (group) => group.label, { id: "comparison", "aria-label": "comparison" });
-  return section("summary", "Summary", null, renewed("div", {}, () => data.verdicts.map((text) => el("p", { class: "verdict" }, text))), renewed("div", { class: "cards" }, cards), table,
+  return section("summary", "Summary", null, renewed("div", {}, verdicts), renewed("div", { class: "cards" }, cards), table,
     el("p", { class: "hint" }, "Test accuracy; ± is the standard deviation over seeds. Compute counts multiply-adds of a step, relative to plain training."));
 }
 

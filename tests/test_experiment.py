@@ -21,6 +21,7 @@ from vhl.experiment import PARTS, Experiment, Seeds, Training, merge, options, r
 from vhl.experiment import settings as all_settings
 from vhl.objectives.vhl import VHL
 from vhl.registry import available, find
+from vhl.virtual.base import Generator
 
 # --- any valid experiment --------------------------------------------------------------------------------
 
@@ -53,7 +54,7 @@ def _values(key: str, field: FieldInfo) -> st.SearchStrategy[Any]:
             return st.text(min_size=1, max_size=20).filter(lambda text: text != "unset")
         if kind in (int, float):
             return _numbers(kind, bounds)
-        rooms = {Source: "sources", Distance: "distances"}
+        rooms = {Source: "sources", Distance: "distances", Generator: "generators"}
         if kind in rooms:
             return _component(rooms[kind])
         return _fields(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else st.from_type(kind)
@@ -76,7 +77,16 @@ def _component(room: str) -> st.SearchStrategy[dict[str, Any]]:
 def _experiments() -> st.SearchStrategy[dict[str, Any]]:
     fields = Experiment.model_fields
     plain = {key: _values(key, fields[key]) for key in fields if key not in PARTS}
-    return st.fixed_dictionaries({}, optional=plain | {key: _component(room) for key, room in PARTS.items()})
+    parts = {key: _component(room) for key, room in PARTS.items()}
+    return st.fixed_dictionaries({}, optional=plain | parts).filter(_is_allowed)
+
+
+def _is_allowed(given_settings: dict[str, Any]) -> bool:
+    """λ_v is SupCon's: with another distance it has to be 0, whatever the profile says."""
+    objective = given_settings.get("objective", {})
+    other = objective.get("distance", {"name": "supcon"})["name"] != "supcon"
+    usual = 0.1 if given_settings.get("profile") == "release" else 0.0
+    return not (objective.get("name") == "vhl" and other and objective.get("virtual_calibration", usual))
 
 
 _ANY = _experiments()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ BY_NAME: dict[str, Any] = {
     "start": "model.safetensors",
     "path": "elsewhere",
     "source": {"name": "digits", "size": 8},
+    "images": {"name": "noise", "grid": 4},
     "pretrain": {"epochs": 3},
     "distance": {"name": "supcon", "temperature": 0.5},
     "name": "my-run",
@@ -105,8 +107,9 @@ def test_every_option_from_both_sides(
     table = {"name": needed, option: value}
     (tmp_path / "file.toml").write_text(tomli_w.dumps({part: table}), encoding="utf-8")
     words = as_words(f"{part}.{option}", value)
-    if option == "source":  # a table must be named before its options are set
-        words = [f'{part}.{option}={{name="digits", size=8}}']
+    if option in ("source", "images"):  # a table must be named before its options are set
+        inner = ", ".join(f"{key}={json.dumps(inner)}" for key, inner in value.items())
+        words = [f"{part}.{option}={{{inner}}}"]
     typed, written = settings.read([f"{part}={needed}", *words]), settings.read([str(tmp_path / "file.toml")])
     assert typed == written
     found = getattr(look_up(typed, part), option)

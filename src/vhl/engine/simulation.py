@@ -196,11 +196,11 @@ class Simulation:
             )
         updates = [outcome.update for outcome in kept]
         self.state = self._advance(jobs, kept)
-        steps = self._refine(updates)
+        steps, extra_bytes = self._refine(updates), self._calibrate()
         known = describe_training(self.problem, jobs, updates, totals)
         known["left_out"] = [job.client for job, good in zip(jobs, finite, strict=True) if not good]
         known["distillation_steps"] = steps
-        known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + self._calibrate()
+        known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + extra_bytes
         distance = Fetch({"drift": drift(self.experiment, updates)})
         shown = replace(self.state.server, parameters=self.state.server.final)
         counts = self._evaluator.start(shown) if self._is_evaluated() else None

@@ -80,6 +80,24 @@ class Generator(ImageStream):
         )
 
 
+@dataclass(frozen=True)
+class Order:
+    """Which images a generator is to draw."""
+
+    classes: int
+    per_class: int
+    shape: Shape
+    fixed: np.random.SeedSequence
+    """Decides what all samples of a class share."""
+    samples: np.random.SeedSequence
+    place: Workplace
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Of the images, in class order."""
+        return np.repeat(np.arange(self.classes), self.per_class)
+
+
 class DrawnGenerator(Generator):
     """A generator whose classes are fixed by one source of chance, and their samples drawn from another."""
 
@@ -87,22 +105,14 @@ class DrawnGenerator(Generator):
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
         fixed, samples = np.random.SeedSequence(seed).spawn(2)
-        return self.draw(classes, per_class, shape, fixed, samples, place)
+        return self.draw(Order(classes, per_class, shape, fixed, samples, place))
 
     def held_out(
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
         fixed, _, samples = np.random.SeedSequence(seed).spawn(3)
-        return self.draw(classes, per_class, shape, fixed, samples, place)
+        return self.draw(Order(classes, per_class, shape, fixed, samples, place))
 
-    def draw(
-        self,
-        classes: int,
-        per_class: int,
-        shape: Shape,
-        fixed: np.random.SeedSequence,
-        samples: np.random.SeedSequence,
-        place: Workplace,
-    ) -> ImageSet:
-        """What ``generate`` makes; ``fixed`` decides what all samples of a class share."""
+    def draw(self, order: Order) -> ImageSet:
+        """What ``generate`` makes."""
         raise NotImplementedError

@@ -12,7 +12,7 @@ from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu
 
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
-from vhl.virtual.base import DrawnGenerator, Shape, Workplace
+from vhl.virtual.base import DrawnGenerator, Order
 
 _CHUNK = 2**23  # numbers in the largest map of one chunk: bounds memory
 _GRID = 8  # side of the map that the linear layer makes
@@ -37,17 +37,9 @@ class Decoder(DrawnGenerator):
     mean_deviation: float = Field(0.5, ge=0, description="standard deviation of the class means")
     deviation: float = Field(1.0, ge=0, description="standard deviation of a sample around its class mean")
 
-    def draw(
-        self,
-        classes: int,
-        per_class: int,
-        shape: Shape,
-        fixed: np.random.SeedSequence,
-        samples: np.random.SeedSequence,
-        place: Workplace,
-    ) -> ImageSet:
-        class_seeds, sample_rng = fixed.spawn(classes), np.random.default_rng(samples)
-        labels = np.repeat(np.arange(classes), per_class)
+    def draw(self, order: Order) -> ImageSet:
+        class_seeds, sample_rng = order.fixed.spawn(order.classes), np.random.default_rng(order.samples)
+        labels, shape = order.labels, order.shape
 
         @torch.inference_mode()
         def make(part: slice) -> torch.Tensor:
@@ -57,11 +49,13 @@ class Decoder(DrawnGenerator):
                 rng = np.random.default_rng(class_seeds[label])
                 mean = self.mean_deviation * rng.standard_normal(self.latent, np.float32)
                 latents = mean + self.deviation * rows[labels[part] == label]
-                images.append(_decode(torch.from_numpy(latents).to(place.device), self.width, shape, rng))
+                images.append(
+                    _decode(torch.from_numpy(latents).to(order.place.device), self.width, shape, rng)
+                )
             return resize(torch.cat(images) / 2 + 0.5, *shape[:2])
 
         largest = self.width * math.prod(_GRID * 2 ** _doublings(side) for side in shape[:2])
-        return assemble(labels, shape, make, chunk=max(1, _CHUNK // largest), progress=place.progress)
+        return assemble(labels, shape, make, chunk=max(1, _CHUNK // largest), progress=order.place.progress)
 
 
 def _decode(

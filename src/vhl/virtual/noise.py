@@ -11,7 +11,7 @@ from torch.nn.functional import interpolate
 
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble
-from vhl.virtual.base import DrawnGenerator, Shape, Workplace
+from vhl.virtual.base import DrawnGenerator, Order
 
 _CHUNK = 500  # images at a time: small enough for the processor's cache
 
@@ -28,25 +28,17 @@ class Noise(DrawnGenerator):
     grid: int = Field(8, ge=1, description="side of the coarse grid the noise is drawn on")
     deviation: float = Field(0.5, ge=0, description="standard deviation of a sample around its class mean")
 
-    def draw(
-        self,
-        classes: int,
-        per_class: int,
-        shape: Shape,
-        fixed: np.random.SeedSequence,
-        samples: np.random.SeedSequence,
-        place: Workplace,
-    ) -> ImageSet:
-        height, width, channels = shape
-        means_rng, noise_rng = np.random.default_rng(fixed), np.random.default_rng(samples)
-        means = means_rng.standard_normal((classes, channels, self.grid, self.grid), np.float32)
-        labels = np.repeat(np.arange(classes), per_class)
+    def draw(self, order: Order) -> ImageSet:
+        height, width, channels = order.shape
+        means_rng, noise_rng = np.random.default_rng(order.fixed), np.random.default_rng(order.samples)
+        means = means_rng.standard_normal((order.classes, channels, self.grid, self.grid), np.float32)
+        labels = order.labels
 
         def make(part: slice) -> torch.Tensor:
             coarse = means[labels[part]]
             coarse += self.deviation * noise_rng.standard_normal(coarse.shape, np.float32)
             # channels last is the order the bytes are stored in: it saves a transposition
-            maps = torch.from_numpy(coarse).to(place.device, memory_format=torch.channels_last)
+            maps = torch.from_numpy(coarse).to(order.place.device, memory_format=torch.channels_last)
             return interpolate(maps, (height, width), mode="bilinear")
 
-        return assemble(labels, shape, make, chunk=_CHUNK, progress=place.progress)
+        return assemble(labels, order.shape, make, chunk=_CHUNK, progress=order.place.progress)

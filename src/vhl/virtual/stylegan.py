@@ -12,7 +12,7 @@ from pydantic import Field
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
 from vhl.virtual._stylegan import Network, layer_width
-from vhl.virtual.base import DrawnGenerator, Shape, Workplace
+from vhl.virtual.base import DrawnGenerator, Order, Shape
 
 _CALIBRATION = 100  # class-mean images that the contrast is measured on, at most
 
@@ -53,25 +53,18 @@ class StyleGAN(DrawnGenerator):
         description="bring each channel to mean 0.5 and deviation 0.25; off clamps the raw output to [0, 1]",
     )
 
-    def draw(
-        self,
-        classes: int,
-        per_class: int,
-        shape: Shape,
-        fixed: np.random.SeedSequence,
-        samples: np.random.SeedSequence,
-        place: Workplace,
-    ) -> ImageSet:
-        sample_rng = np.random.default_rng(samples)
-        world = _World(self, classes, shape, np.random.default_rng(fixed), place.device)
+    def draw(self, order: Order) -> ImageSet:
+        sample_rng, labels = np.random.default_rng(order.samples), order.labels
+        world = _World(
+            self, order.classes, order.shape, np.random.default_rng(order.fixed), order.place.device
+        )
         shift, scale = world.contrast() if self.standardise else (0.0, 1.0)
-        labels = np.repeat(np.arange(classes), per_class)
 
         def make(part: slice) -> torch.Tensor:
             rows = sample_rng.standard_normal((len(labels[part]), world.row_length), np.float32)
-            return resize(world.render(labels[part], rows) * scale + shift, *shape[:2])
+            return resize(world.render(labels[part], rows) * scale + shift, *order.shape[:2])
 
-        return assemble(labels, shape, make, chunk=world.chunk, progress=place.progress)
+        return assemble(labels, order.shape, make, chunk=world.chunk, progress=order.place.progress)
 
 
 class _World:

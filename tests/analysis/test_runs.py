@@ -15,6 +15,7 @@ from torch import nn
 from vhl.analysis import runs as measured
 from vhl.analysis.margin import mean_margin
 from vhl.analysis.runs import measure_run
+from vhl.engine.vectors import Layout
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
@@ -67,8 +68,6 @@ def test_margins_are_those_of_the_network_s_features(run: RunFolder, data_dir: P
     experiment, data = run.experiment(), run.data()
     dataset = experiment.data.load(data_dir, experiment.seeds.data)
     network = experiment.model.build(20, 1, dataset.train.shape[:2]).eval()
-    from vhl.engine.vectors import Layout
-
     network.load_state_dict(saved_tensors(run, "1", Layout(network)))
     pixels = (dataset.test.images / 255 - np.array(data["mean"])) / np.array(data["std"])
     with torch.no_grad():

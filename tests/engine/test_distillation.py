@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vhl.algorithms.base import Server, Update, Work
 from vhl.engine.distillation import Distiller
+from vhl.engine.plan import endless_passes
 from vhl.engine.simulation import Simulation
 from vhl.errors import VHLError
 
@@ -161,8 +162,6 @@ def test_images_of_a_set_come_in_passes_augmented_and_normalised_as_natural_ones
     monkeypatch.setattr(Distiller, "_images", images)
     indices: list[np.ndarray] = []
     passes = "vhl.engine.distillation.endless_passes"
-    from vhl.engine.plan import endless_passes
-
     monkeypatch.setattr(passes, lambda *a: indices.append(endless_passes(*a)) or indices[-1])
     distiller_of(made)(made.state.server, updates_of(made), 0)
     (drawn,) = indices

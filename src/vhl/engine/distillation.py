@@ -72,6 +72,8 @@ class Distiller:
                 accuracy = self._accuracy()
                 if accuracy > best[0]:
                     best = (accuracy, step, self._copy())
+        if self._place is not None:
+            self._place.stream.synchronize()  # the last copy may be on its way, and others read it next
         return replace(server, parameters=best[2][0], buffers=best[2][1]), step
 
     def _begin(self, server: Server, updates: Sequence[Update]) -> None:

@@ -813,6 +813,19 @@ def test_a_target_of_ones_own(single: Any) -> None:
     assert "what the first method reached" not in single.texts("#summary .hint")[-1]
 
 
+def test_what_the_target_costs_is_not_told_of_the_lucky_seeds_alone(
+    write: Write, open_in_browser: Any, tmp_path: Path
+) -> None:
+    seeds = [{"batches": seed, "model": seed} for seed in range(2)]
+    runs = [write(tmp_path / f"plain{i}", [0.5], objective="plain", seeds=own) for i, own in enumerate(seeds)]
+    runs += [write(tmp_path / f"vhl{i}", [(0.6, 0.1)[i]], seeds=own) for i, own in enumerate(seeds)]
+    write_report(runs, tmp_path / "report.html")
+    with open_in_browser(tmp_path / "report.html") as look:
+        plain, vhl = (look.texts(f"#comparison tbody tr:nth-child({row}) td") for row in (1, 2))
+    assert plain[4:8] == ["1", "×1.0", "10", "100B"]
+    assert vhl[4:8] == ["1 (1 of 2)", "–", "–", "–"]
+
+
 def test_seeds_that_are_not_equally_far(
     write: Write, record: Any, open_in_browser: Any, tmp_path: Path
 ) -> None:

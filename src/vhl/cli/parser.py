@@ -87,7 +87,9 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
         "runs", nargs="+", type=Path, metavar="RUN", help="run folders; the first is the baseline"
     )
     compare.add_argument(
-        "--target", type=_percent, help="accuracy in percent (default: what the first run reached)"
+        "--target",
+        type=_percent,
+        help="accuracy in percent (default: what every seed of the first method reached)",
     )
 
     report = _command(commands, "report", "make a page of runs: figures, tables, verdict")
@@ -101,7 +103,9 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="default: report.html")
     report.add_argument("--figures", type=Path, metavar="DIR", help="write every figure as PNG and SVG too")
     report.add_argument(
-        "--target", type=_percent, help="accuracy in percent (default: what the first run reached)"
+        "--target",
+        type=_percent,
+        help="accuracy in percent (default: what every seed of the first method reached)",
     )
     report.add_argument(
         "--show-natural", action="store_true", help="show natural training images too, which may be private"

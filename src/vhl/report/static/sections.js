@@ -13,6 +13,8 @@ function summarySection() {
     const reached = group.rounds ? `${group.rounds.mean.toFixed(0)}${group.rounds.count < group.seeds ? ` (${group.rounds.count} of ${group.seeds})` : ""}` : "never";
     return one() ? reached : `${reached} to ${target(group)}`;
   };
+  /** A mean over the seeds that reached the target would flatter where others did not. */
+  const ofAll = (group, measure) => (group[measure]?.count >= group.seeds ? group[measure].mean : null);
   const value = (measure) => (group) => group[measure]?.mean ?? null;
   const table = sortable([
     ["method", (g) => g.label],
@@ -21,8 +23,8 @@ function summarySection() {
     ["gain, points", (g) => g.gain?.mean ?? null, (g) => (g.gain ? signed(100 * g.gain.mean) : "–")],
     [() => `rounds to ${one() ? target(data.groups[0]) : "the target"}`, value("rounds"), rounds],
     ["speed-up", (g) => g.speed_up, (g) => (g.speed_up ? `×${g.speed_up.toFixed(1)}` : "–")],
-    ["images to it", value("samples"), (g) => short(g.samples?.mean)],
-    ["traffic to it", value("bytes"), (g) => (g.bytes ? `${short(g.bytes.mean)}B` : "–")],
+    ["images to it", (g) => ofAll(g, "samples"), (g) => short(ofAll(g, "samples"))],
+    ["traffic to it", (g) => ofAll(g, "bytes"), (g) => { const found = ofAll(g, "bytes"); return found === null ? "–" : `${short(found)}B`; }],
     ["drift", value("drift"), (g) => g.drift?.mean.toFixed(2)],
     ["compute a step", value("compute"), (g) => `×${g.compute.mean.toFixed(2)}`],
     ["seeds", (g) => g.seeds],

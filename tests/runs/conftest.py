@@ -14,6 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from vhl.experiment import Experiment
+from vhl.runs.folder import RunFolder
 from vhl.runs.session import Session
 
 
@@ -24,6 +25,21 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def slow_saving(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock of our own that stands still but while a checkpoint is written, which takes a second."""
+    clock = [0.0]
+    save = RunFolder.save_state
+
+    def slow_save(folder: RunFolder, *what: Any) -> None:
+        clock[0] += 1.0
+        save(folder, *what)
+
+    monkeypatch.setattr("vhl.runs.session.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr(RunFolder, "save_state", slow_save)
+    return clock
 
 
 @pytest.fixture(scope="session")

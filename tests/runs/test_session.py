@@ -164,24 +164,15 @@ def test_how_often_to_checkpoint_may_change(
 
 
 def test_checkpoints_take_a_small_share_of_the_time(
-    experiment: Experiment, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, data_dir: Path, tmp_path: Path, slow_saving: list[float]
 ) -> None:
-    """By a clock of our own: a round takes 10 seconds and a checkpoint 1, which is worth 33 of them."""
-    clock = [0.0]
-    save = RunFolder.save_state
-
-    def slow_save(folder: RunFolder, *what: Any) -> None:
-        clock[0] += 1.0
-        save(folder, *what)
-
-    monkeypatch.setattr("vhl.runs.session.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(RunFolder, "save_state", slow_save)
+    """A round takes 10 seconds and a checkpoint 1, which is worth 33 of them."""
     session = Session(experiment.with_(rounds=10, checkpoint_every=None), tmp_path, data_dir=data_dir)
     saved = []
     for _ in session:
         manifest = session.folder.manifest()
         saved.append(0 if manifest is None else manifest["round"])
-        clock[0] += 10.0
+        slow_saving[0] += 10.0
     assert saved == [1, 1, 1, 1, 5, 5, 5, 5, 9, 10]
 
 

@@ -318,3 +318,19 @@ def test_one_that_cannot_be_saved_does_not_cost_the_others(
     saved = rounds_saved(tmp_path)
     del caught  # not before: whatever it holds is closed with it
     assert saved == {"a": 0, "b": 1, "c": 1}
+
+
+def test_checkpoints_of_all_take_a_small_share_of_the_time(
+    experiments: list[Experiment], sessions: Make, slow_saving: list[float]
+) -> None:
+    """A round takes 10 seconds; two checkpoints of 1 are worth 67, less what the other's took meanwhile."""
+    pair = [own.with_(rounds=12, checkpoint_every=None) for own in experiments[:2]]
+    saved: dict[str, list[int]] = {own.name: [] for own in pair}
+    for session, record in together(sessions(pair), at_once=2):
+        if record is not None:
+            manifest = session.folder.manifest()
+            assert manifest is not None
+            saved[session.experiment.name].append(manifest["round"])
+            slow_saving[0] += 5.0
+    assert saved["a"] == [1] * 7 + [8] * 4 + [12]
+    assert saved["b"] == [1] * 7 + [8] * 4 + [12]

@@ -253,6 +253,7 @@ def _centralized() -> Iterator[Row]:
 
 _CHOICES: dict[str, dict[str, Any]] = {
     "init-he": {"model": {"name": "resnet18", "init": "he"}},
+    "partition-1": {"seeds": {"data": 1}},
     "few-images": {"virtual": {"name": "noise", "per_class": 200}},
     "shared-labels": {"objective": {"name": "vhl", "shared_labels": True}},
 }
@@ -261,8 +262,9 @@ _CHOICES: dict[str, dict[str, Any]] = {
 def _choices() -> Iterator[Row]:
     base = _federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01)
     for name, settings in _CHOICES.items():
-        plain = f"choices/{name}" if "model" in settings else _MAIN
-        for objective in ("plain", "vhl") if "model" in settings else ("vhl",):
+        of_vhl = not settings.keys().isdisjoint({"objective", "virtual"})
+        plain = _MAIN if of_vhl else f"choices/{name}"
+        for objective in ("vhl",) if of_vhl else ("plain", "vhl"):
             vhl = objective == "vhl"
             yield Row(
                 f"choices/{name}/fedavg" + "-vhl" * vhl,

@@ -25,7 +25,7 @@ from vhl.virtual.base import Progress
 from vhl.virtual.sets import picture
 
 _SHARE_OF_SAVING = 0.03
-"""Of the time; what a kill loses is then about thirty times as long as a checkpoint takes."""
+"""Of the time of all runs side by side; a kill then loses about thirty times what their checkpoints take."""
 
 
 def default_name(experiment: Experiment) -> str:
@@ -62,6 +62,8 @@ class Session:
         self._followers = [Follower(tracker, on_note) for tracker in trackers]
         self.problem: Problem | None = None
         self.best: dict[str, Any] | None = None
+        self.side_by_side = 1
+        """Runs in this process, which all wait while one is saved."""
         self._saved_round = 0
         self._saved_at = self._saving_takes = 0.0
 
@@ -171,7 +173,8 @@ class Session:
             return True
         if every is not None:
             return round_ % every == 0
-        return time.monotonic() - self._saved_at >= self._saving_takes / _SHARE_OF_SAVING
+        all_take = self._saving_takes * self.side_by_side
+        return time.monotonic() - self._saved_at >= all_take / _SHARE_OF_SAVING
 
     def _checkpoint(self, state: State) -> None:
         begin = time.monotonic()

@@ -25,6 +25,8 @@ def together(sessions: Iterable[Session], at_once: int) -> Generator[Event]:
             while waiting and len(running) < at_once:
                 session = waiting.popleft()
                 running[session] = session.steps()
+            for session in running:
+                session.side_by_side = len(running)
             for session, steps in list(running.items()):
                 yield from _next(session, steps, running)
     finally:

@@ -212,6 +212,8 @@ def test_choices_differ_from_the_paper_s_row_in_one_thing() -> None:
     for name, base, key, value in [
         ("init-he/fedavg", plain, "model.init", "he"),
         ("init-he/fedavg-vhl", vhl, "model.init", "he"),
+        ("partition-1/fedavg", plain, "seeds.data", 1),
+        ("partition-1/fedavg-vhl", vhl, "seeds.data", 1),
         ("few-images/fedavg-vhl", vhl, "virtual.per_class", 200),
         ("shared-labels/fedavg-vhl", vhl, "objective.shared_labels", True),
     ]:

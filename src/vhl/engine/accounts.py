@@ -42,7 +42,6 @@ def describe_training(
         "learning_rate": sum(job.rate for job in jobs) / len(jobs),
         "samples": samples(problem, jobs),
         "compute": problem.compute,
-        "clients": [job.client for job in jobs],
     }
 
 

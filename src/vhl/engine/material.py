@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vhl.data.images import ImageSet
+import numpy as np
+
+from vhl.data.images import Dataset, ImageSet, ImageStream
 from vhl.data.partitions.base import count_matrix, heterogeneity
 from vhl.engine.numerics import Numerics
 from vhl.engine.stream import Stream
@@ -17,25 +19,40 @@ from vhl.virtual.sets import virtual_set
 class NaturalData:
     """The natural images, dealt out to clients."""
 
-    def __init__(self, experiment: Experiment, directory: Path, numerics: Numerics) -> None:
-        source, device, dtype = experiment.data, numerics.device, numerics.dtype
-        self.dataset = source.load(directory, experiment.seeds.data)
-        self.parts = experiment.partition.assign(self.dataset, experiment.seeds.data)
-        if not all(len(part) for part in self.parts):
+    def __init__(
+        self,
+        dataset: Dataset,
+        parts: list[np.ndarray],
+        counts: np.ndarray,
+        settings: ImageStream,
+        statistics: tuple[np.ndarray, np.ndarray],
+        numerics: Numerics,
+    ) -> None:
+        """``parts`` are each client's training images, ``counts`` those of each class (clients × classes)."""
+        self.dataset, self.parts, self.counts, self.statistics = dataset, parts, counts, statistics
+        self.heterogeneity = heterogeneity(counts)
+
+        def stream(images: ImageSet, augment: bool = False) -> Stream:
+            return Stream(
+                images, settings, statistics, numerics.device, augment=augment, dtype=numerics.dtype
+            )
+
+        self.train = stream(dataset.train, augment=True)
+        self.test = stream(dataset.test)
+        self.validation = None if dataset.validation is None else stream(dataset.validation)
+
+    @classmethod
+    def read(cls, experiment: Experiment, directory: Path, numerics: Numerics) -> NaturalData:
+        """The experiment's own data."""
+        source, seed = experiment.data, experiment.seeds.data
+        dataset = source.load(directory, seed)
+        parts = experiment.partition.assign(dataset, seed)
+        if not all(len(part) for part in parts):
             raise VHLError(
                 f"partition = {experiment.partition.name} leaves a client without images; change it."
             )
-        self.counts = count_matrix(self.dataset.train.labels, self.parts, len(self.dataset.classes))
-        self.heterogeneity = heterogeneity(self.counts)
-        self.statistics = source.statistics(self.dataset.train.images)
-
-        def plain(images: ImageSet) -> Stream:
-            return Stream(images, source, self.statistics, device, augment=False, dtype=dtype)
-
-        self.train = Stream(self.dataset.train, source, self.statistics, device, dtype=dtype)
-        self.test = plain(self.dataset.test)
-        validation = self.dataset.validation
-        self.validation = None if validation is None else plain(validation)
+        counts = count_matrix(dataset.train.labels, parts, len(dataset.classes))
+        return cls(dataset, parts, counts, source, source.statistics(dataset.train.images), numerics)
 
 
 class VirtualData:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
-from vhl.engine.lanes import Lanes
 from vhl.engine.problem import Problem
 from vhl.engine.task import Job
 from vhl.engine.vectors import FlatModel, Layout
@@ -18,7 +17,7 @@ from vhl.objectives.plain import Plain
 _NOBODY = 2**32 - 1  # stands where a client's number does: a source of chance that no client has
 
 
-def pretrain(problem: Problem, model: FlatModel, lanes: Lanes) -> int:
+def pretrain(problem: Problem, model: FlatModel) -> int:
     """Train the body on the virtual classes alone, keep ``model``'s classifier; returns the samples used.
 
     It is local training like any other: one client that holds the virtual set.
@@ -43,6 +42,7 @@ def pretrain(problem: Problem, model: FlatModel, lanes: Lanes) -> int:
     start = FlatModel(task.build(), problem.device, task.numerics.dtype)
     _copy_body(problem, (model.layout, model.parameters, model.buffers), start)
     job = Job(_NOBODY, 0, np.arange(len(stream)), settings.lr, {})
+    lanes = problem.workshop.lanes(problem.experiment.engine, problem.numerics, lambda note: None)
     (outcome,) = lanes.train(task, [job], Server(start.parameters, start.buffers))
     _copy_body(problem, (start.layout, outcome.update.parameters, outcome.update.buffers), model)
     return settings.epochs * len(stream)

@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vhl.data.sources.base import data_directory
 from vhl.engine.cost import MultiplyAdds
+from vhl.engine.evaluation import Evaluator
+from vhl.engine.lanes import Lanes
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
+from vhl.engine.recipe import Note
 from vhl.engine.stream import Stream
 from vhl.engine.task import Task
-from vhl.engine.vectors import Layout
+from vhl.engine.vectors import FlatModel, Layout
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -65,14 +69,18 @@ class Problem:
         data_dir: Path | str | None = None,
         progress: Progress | None = None,
         workshop: Workshop | None = None,
+        natural: NaturalData | None = None,
     ) -> None:
-        """``workshop`` is where other experiments may have the same data."""
+        """``workshop`` is where other experiments may have the same data.
+
+        Without ``natural`` the experiment's own data are read.
+        """
         self.experiment = experiment
         self.device = choose_device(experiment.device)
         self.numerics = Numerics.choose(experiment.engine, self.device)
         self.workshop = workshop or Workshop()
         directory = data_directory(data_dir)
-        self.natural = self._natural(directory)
+        self.natural = natural or self._read(directory)
         self.dataset, self.parts = self.natural.dataset, self.natural.parts
         self.virtual_classes = experiment.virtual.classes or self.classes
         self.virtual = self._virtual(directory, progress) if experiment.objective.uses_virtual else None
@@ -96,10 +104,10 @@ class Problem:
         # Normalised as what the models were trained on, whatever is drawn in them.
         return Stream(made, images, self.natural.statistics, self.device, dtype=self.numerics.dtype)
 
-    def _natural(self, directory: Path) -> NaturalData:
+    def _read(self, directory: Path) -> NaturalData:
         experiment, numerics = self.experiment, self.numerics
         return self.workshop.natural.get(
-            lambda: NaturalData(experiment, directory, numerics),
+            lambda: NaturalData.read(experiment, directory, numerics),
             experiment.data,
             experiment.partition,
             experiment.seeds.data,
@@ -217,6 +225,39 @@ class Problem:
             longest=max(map(len, self.parts)),
             shared=self.shared,
         )
+
+    def lanes(self, on_note: Note = lambda note: None) -> Lanes:
+        """Where clients train."""
+        return self.workshop.lanes(self.experiment.engine, self.numerics, on_note)
+
+    def evaluator(self, model: FlatModel, capture: bool) -> Evaluator:
+        """Who counts a model's predictions on test and validation images."""
+        sets = {"test": self.natural.test}
+        if self.natural.validation is not None:
+            sets["validation"] = self.natural.validation
+        return Evaluator(model, self.numerics, sets, self.classes, capture)
+
+    @property
+    def shows_images(self) -> bool:
+        """Whether models can be shown test images here: where data lie elsewhere, they are counted there."""
+        return len(self.natural.test) > 0
+
+    def describe_data(self) -> dict[str, Any]:
+        """What a run folder says of the data."""
+        mean, std = self.natural.statistics
+        return {
+            "classes": list(self.dataset.classes),
+            "sites": list(self.dataset.sites),
+            "channels": self.shape.channels,
+            "size": list(self.shape.size),
+            "outputs": self.shape.outputs,
+            "mean": mean.tolist(),
+            "std": std.tolist(),
+            "virtual_classes": self.virtual_classes if self.virtual is not None else 0,
+            "test_samples": len(self.dataset.test),
+            "counts": self.natural.counts.tolist(),
+            "heterogeneity": self.natural.heterogeneity,
+        }
 
     @cached_property
     def compute(self) -> float:

@@ -70,7 +70,7 @@ class Simulation:
         self.problem = problem or Problem(experiment, data_dir)
         clients_per_round(experiment.clients_per_round, self.problem.clients)  # refuse before any training
         numerics = self.problem.numerics
-        self.lanes = self.problem.workshop.lanes(experiment.engine, numerics, on_note)
+        self.lanes = self.problem.lanes(on_note)
         self.task = self.problem.task()
         self.model = FlatModel(
             self.problem.initial(), self.problem.device, numerics.dtype, numerics.compute_dtype
@@ -79,10 +79,7 @@ class Simulation:
         self.state = state or self._start()
         if self.lanes.kernels:
             fuse(self.model.module)
-        sets = {"test": self.problem.natural.test}
-        if self.problem.natural.validation is not None:
-            sets["validation"] = self.problem.natural.validation
-        self._evaluator = Evaluator(self.model, numerics, sets, self.problem.classes, self.lanes.capture)
+        self._evaluator = self.problem.evaluator(self.model, self.lanes.capture)
         self._distiller = self._make_distiller(on_note)
         self.evaluation: Evaluation | None = None
         self.snapshot: dict[str, Tensor] | None = None
@@ -99,7 +96,7 @@ class Simulation:
 
     def _start(self) -> State:
         if self.experiment.objective.pretraining is not None:
-            self.pretraining_samples = pretrain(self.problem, self.model, self.lanes)
+            self.pretraining_samples = pretrain(self.problem, self.model)
         parameters, buffers = self.model.parameters.clone(), self.model.buffers.clone()
         return State(0, Server(parameters, buffers, self.experiment.algorithm.server_state(parameters)))
 
@@ -185,7 +182,8 @@ class Simulation:
 
     def _land(self, flight: Sequence[Ticket]) -> _Landed:
         """Aggregate what came of a round and begin to evaluate it: the one wait for the device in a round."""
-        before, jobs = self.state, [ticket.job for ticket in flight]
+        before = self.state
+        jobs = [ticket.job for ticket in flight if ticket.outcome is not None]
         outcomes = [ticket.outcome for ticket in flight if ticket.outcome is not None]
         finite, totals = to_host(outcomes)
         kept = [outcome for outcome, good in zip(outcomes, finite, strict=True) if good]
@@ -198,7 +196,9 @@ class Simulation:
         self.state = self._advance(jobs, kept)
         steps, extra_bytes = self._refine(updates), self._calibrate()
         known = describe_training(self.problem, jobs, updates, totals)
-        known["left_out"] = [job.client for job, good in zip(jobs, finite, strict=True) if not good]
+        known["clients"] = [ticket.job.client for ticket in flight]
+        counted = {update.client for update in updates}
+        known["left_out"] = [client for client in known["clients"] if client not in counted]
         known["distillation_steps"] = steps
         known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + extra_bytes
         distance = Fetch({"drift": drift(self.experiment, updates)})
@@ -207,7 +207,8 @@ class Simulation:
         landed = _Landed(known, distance, counts)
         self.snapshot = None
         looked_at = self.state.round in self.experiment.features_at
-        if looked_at or (self._look_at_end and self.state.round == self.experiment.rounds):
+        at_end = self._look_at_end and self.state.round == self.experiment.rounds
+        if self.problem.shows_images and (looked_at or at_end):
             seen = landed.read("test")
             self.snapshot = take_snapshot(self.problem, self.model, shown, updates, seen, features=looked_at)
         return landed

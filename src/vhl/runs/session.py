@@ -53,13 +53,16 @@ class Session:
         on_note: Callable[[str], None] = lambda note: None,
         workshop: Workshop | None = None,
         trackers: Sequence[Tracker] = (),
+        make_problem: Callable[[Experiment], Problem] | None = None,
     ) -> None:
+        """``make_problem`` says how the experiment becomes concrete, where that is not from its own data."""
         name = experiment.name or default_name(experiment)
         self.experiment = experiment.with_(name=name)
         self.folder = RunFolder(runs / name)
         self._resume, self._data_dir, self._workshop = resume, data_dir, workshop
         self._on_progress, self._on_note = on_progress, on_note
         self._followers = [Follower(tracker, on_note) for tracker in trackers]
+        self._make_problem = make_problem or self._own_problem
         self.problem: Problem | None = None
         self.best: dict[str, Any] | None = None
         self.side_by_side = 1
@@ -91,7 +94,7 @@ class Session:
 
     def _prepare(self) -> Simulation:
         manifest = self._earlier()
-        problem = self.problem = Problem(self.experiment, self._data_dir, self._on_progress, self._workshop)
+        problem = self.problem = self._make_problem(self.experiment)
         for note in problem.notes():
             self._on_note(note)
         state = None
@@ -105,13 +108,16 @@ class Session:
         if not self.folder.exists:
             if problem.virtual is not None:
                 self.folder.save_picture(picture(problem.virtual.images))
-            self.folder.begin(self.experiment, _describe_data(problem), environment())
+            self.folder.begin(self.experiment, problem.describe_data(), environment())
         else:
             self.folder.extend(self.experiment)
         if manifest is not None:
             self.folder.forget_all_but(manifest)
         self.folder.cut_back(self._saved_round)
         return simulation
+
+    def _own_problem(self, experiment: Experiment) -> Problem:
+        return Problem(experiment, self._data_dir, self._on_progress, self._workshop)
 
     def _earlier(self) -> dict[str, Any] | None:
         """The checkpoint to continue from, if the folder holds this run already."""
@@ -181,23 +187,6 @@ class Session:
         self.folder.save_state(state, self.best)
         self._saved_round, self._saved_at = state.round, time.monotonic()
         self._saving_takes = self._saved_at - begin
-
-
-def _describe_data(problem: Problem) -> dict[str, Any]:
-    mean, std = problem.natural.statistics
-    return {
-        "classes": list(problem.dataset.classes),
-        "sites": list(problem.dataset.sites),
-        "channels": problem.shape.channels,
-        "size": list(problem.shape.size),
-        "outputs": problem.shape.outputs,
-        "mean": mean.tolist(),
-        "std": std.tolist(),
-        "virtual_classes": problem.virtual_classes if problem.virtual is not None else 0,
-        "test_samples": len(problem.dataset.test),
-        "counts": problem.natural.counts.tolist(),
-        "heterogeneity": problem.natural.heterogeneity,
-    }
 
 
 def to_device(state: State, problem: Problem) -> State:

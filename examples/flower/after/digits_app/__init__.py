@@ -1,0 +1,1 @@
+"""A Flower app: sites with different handwritten digits train one network."""

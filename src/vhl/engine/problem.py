@@ -268,6 +268,11 @@ class Problem:
         rows = natural + self.experiment.objective.virtual_rows(natural) + references
         return rows * self.shape.multiply_adds / (natural * plain)
 
+    @property
+    def ignores_sites(self) -> bool:
+        """Whether clients are others than the sites that the data name."""
+        return bool(self.dataset.sites) and self.experiment.partition.name != "given"
+
     def notes(self) -> list[str]:
         """Sentences a user should read before training."""
         notes = self.experiment.algorithm.notes(self.experiment.training)
@@ -283,7 +288,7 @@ class Problem:
         training, partition = self.experiment.training, self.experiment.partition.name
         if partition == "centralized" and training.momentum and not training.keep_momentum:
             notes.append("Momentum restarts every round; training.keep_momentum=true is ordinary training.")
-        if self.dataset.sites and partition != "given":
+        if self.ignores_sites:
             notes.append(
                 f"The data name {len(self.dataset.sites)} sites; partition=given makes them the clients."
             )

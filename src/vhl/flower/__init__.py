@@ -1,0 +1,1 @@
+"""The same methods on real machines, as a Flower app: https://flower.ai."""

@@ -46,15 +46,38 @@ def virtual_set(
         place = Workplace(device, data_dir, progress)
         return generator.generate(classes, generator.count_per_class(classes), shape, seed, place)
 
-    if vars(type(generator)).get("version") is None:
-        return make()
-    key = fingerprint(generator, classes, shape, seed)
-    file = data_dir / "virtual" / f"{generator.name}-{key[:16]}.safetensors"
-    images = _read(file, key)
+    images = stored_set(generator, classes, shape, seed, data_dir)
     if images is None:
         images = make()
-        _write(file, images, key)
+        store_set(generator, classes, shape, seed, data_dir, images)
     return images
+
+
+def stored_set(
+    generator: Generator, classes: int, shape: Shape, seed: int, data_dir: Path
+) -> ImageSet | None:
+    """The set from ``data_dir/virtual``, where it is kept there."""
+    if not _is_kept(generator):
+        return None
+    key = fingerprint(generator, classes, shape, seed)
+    return _read(_file(data_dir, generator, key), key)
+
+
+def store_set(
+    generator: Generator, classes: int, shape: Shape, seed: int, data_dir: Path, images: ImageSet
+) -> None:
+    """Keep a set, made here or elsewhere, for :func:`virtual_set` to find."""
+    if _is_kept(generator):
+        key = fingerprint(generator, classes, shape, seed)
+        _write(_file(data_dir, generator, key), images, key)
+
+
+def _is_kept(generator: Generator) -> bool:
+    return vars(type(generator)).get("version") is not None
+
+
+def _file(data_dir: Path, generator: Generator, key: str) -> Path:
+    return data_dir / "virtual" / f"{generator.name}-{key[:16]}.safetensors"
 
 
 def fingerprint(generator: Generator, classes: int, shape: Shape, seed: int) -> str:
@@ -83,7 +106,7 @@ def _read(file: Path, key: str) -> ImageSet | None:
             images, labels = stored.get_tensor("images"), stored.get_tensor("labels")
     except (OSError, SafetensorError):
         return None
-    if metadata.get("fingerprint") != key or metadata.get("content") != _content(images, labels):
+    if metadata.get("fingerprint") != key or metadata.get("content") != content(ImageSet(images, labels)):
         return None
     return ImageSet(images, labels)
 
@@ -91,7 +114,7 @@ def _read(file: Path, key: str) -> ImageSet | None:
 def _write(file: Path, images: ImageSet, key: str) -> None:
     """Write under another name, then rename: under its own name a file is always whole."""
     unfinished = file.with_name(f".{uuid.uuid4().hex}.part")
-    metadata = {"fingerprint": key, "content": _content(images.images, images.labels)}
+    metadata = {"fingerprint": key, "content": content(images)}
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         save_file({"images": images.images, "labels": images.labels}, unfinished, metadata)
@@ -103,9 +126,9 @@ def _write(file: Path, images: ImageSet, key: str) -> None:
             unfinished.unlink(missing_ok=True)
 
 
-def _content(images: np.ndarray, labels: np.ndarray) -> str:
+def content(images: ImageSet) -> str:
     """SHA-256 of the arrays: safetensors checks a file's structure, not its numbers."""
-    return hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
+    return hashlib.sha256(images.images.tobytes() + images.labels.tobytes()).hexdigest()
 
 
 def separability(images: ImageSet, seed: int = 0) -> float:

@@ -1,0 +1,140 @@
+"""The sites that are there, by name: everything that goes to them or comes from them passes here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.flower.orders import Complaint
+from vhl.flower.terms import Facts
+from vhl.flower.wire import RefusedError, from_text, to_text
+
+_PAUSE = 0.2  # seconds between looks for replies
+_ASK_AGAIN = 60.0  # seconds until a node whose answer was no good is asked once more
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the server waits, in seconds, and for how many."""
+
+    reply: float
+    """For replies to one message."""
+    sites: float
+    """For enough sites, before it gives up."""
+    least: int
+    """Sites of a round that must answer; 0 is half of them."""
+
+    def needed(self, asked: int) -> int:
+        return min(asked, self.least) or max(1, asked // 2)
+
+
+class Fleet:
+    """Knows nodes by the names in their own configuration, and asks them things."""
+
+    def __init__(self, grid: Grid, experiment: Experiment, patience: Patience, on_note: Note) -> None:
+        self._grid, self._experiment, self.patience, self.note = grid, experiment, patience, on_note
+        self.nodes: dict[str, int] = {}
+        """The node of each site that is there."""
+        self.facts: dict[str, Facts] = {}
+        """What each site has said of its data; that may not change within a run."""
+        self._asked: dict[int, float] = {}
+
+    def gather(self, count: int) -> list[Facts]:
+        """Wait for so many sites."""
+        until = time.monotonic() + self.patience.sites
+        self.meet()
+        while len(self.nodes) < count:
+            if time.monotonic() > until:
+                raise VHLError(
+                    f"{len(self.nodes)} of {count} sites came within {self.patience.sites:g} s"
+                    f" ({', '.join(sorted(self.nodes)) or 'none'}); start the others, or wait longer."
+                )
+            time.sleep(_PAUSE)
+            self.meet()
+        return [self.facts[name] for name in sorted(self.nodes)]
+
+    def meet(self) -> None:
+        """Forget nodes that have gone, and ask those that have come who they are."""
+        present = set(self._grid.get_node_ids())
+        for name in [name for name, node in self.nodes.items() if node not in present]:
+            self.note(f"Site {name} has gone.")
+            del self.nodes[name]
+        now = time.monotonic()
+        new = [
+            node
+            for node in present - set(self.nodes.values())
+            if now - self._asked.get(node, -_ASK_AGAIN) >= _ASK_AGAIN
+        ]
+        self._asked |= dict.fromkeys(new, now)
+        hello = RecordDict({"hello": to_text({"experiment": self._experiment.table()})})
+        for node, content in self._exchange("query.hello", dict.fromkeys(new, hello)).items():
+            try:
+                if (said := complaint(content)) is not None:
+                    raise RefusedError(said.sentence.rstrip("."))
+                self._welcome(node, Facts.read(from_text(content, "facts")))
+            except RefusedError as error:
+                self.note(f"A node is refused: {error}.")
+
+    def _welcome(self, node: int, facts: Facts) -> None:
+        if facts.name in self.nodes:
+            raise RefusedError(f"site {facts.name} is there already")
+        if self.facts.setdefault(facts.name, facts) != facts:
+            raise RefusedError(f"the data of site {facts.name} have changed since the run began")
+        self.nodes[facts.name] = node
+        self._asked.pop(node)
+        self.note(f"Site {facts.name} has come: {sum(facts.train)} training images.")
+
+    def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
+        """The answers of the sites that gave one, in the order of the questions."""
+        names = {self.nodes[name]: name for name in contents}
+        found = self._exchange(kind, {self.nodes[name]: content for name, content in contents.items()})
+        answers = {names[node]: content for node, content in found.items()}
+        return {name: answers[name] for name in contents if name in answers}
+
+    def _exchange(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
+        """Messages out, replies in; what is no reply is noted and left out."""
+        seconds, waiting, found = self.patience.reply, dict[str, int](), dict[int, RecordDict]()
+        for node, content in contents.items():
+            # One at a time: a message too large must not take the others with it.
+            for number in self._grid.push_messages([Message(content, node, kind, ttl=seconds)]):
+                waiting[number] = node
+        until = time.monotonic() + seconds
+        while waiting and time.monotonic() < until:
+            for number, node in list(waiting.items()):
+                if (reply := self._pull(number, node)) is not None:
+                    del waiting[number]
+                    found |= {node: reply.content} if reply.has_content() else {}
+            if waiting:
+                time.sleep(_PAUSE)
+        for node in waiting.values():
+            self.note(f"{self._called(node)} did not answer within {seconds:g} s.")
+        return found
+
+    def _pull(self, number: str, node: int) -> Message | None:
+        """The reply to one message, if it is there."""
+        try:
+            replies = list(self._grid.pull_messages([number]))
+        except Exception as error:  # whatever a node sent must not end the run
+            self.note(f"{self._called(node)} sent what cannot be read ({type(error).__name__}).")
+            return Message(RecordDict(), node, "query")
+        if not replies:
+            return None
+        if replies[0].has_error():
+            self.note(f"{self._called(node)} did not answer (Flower's code {replies[0].error.code}).")
+        return replies[0]
+
+    def _called(self, node: int) -> str:
+        return next((f"Site {name}" for name, own in self.nodes.items() if own == node), f"Node {node}")
+
+
+def complaint(content: RecordDict) -> Complaint | None:
+    """What a site complains of, if it does."""
+    return Complaint.read(from_text(content, "complaint")) if "complaint" in content else None

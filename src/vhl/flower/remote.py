@@ -1,0 +1,272 @@
+"""The engine's places where data lie elsewhere: clients train there, and predictions are counted there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import RecordDict
+from torch import Tensor
+
+from vhl.algorithms.base import Server, Update
+from vhl.data.images import Dataset, ImageSet
+from vhl.engine.evaluation import Evaluator, Fetch
+from vhl.engine.lane import Ticket
+from vhl.engine.lanes import Lanes
+from vhl.engine.material import NaturalData
+from vhl.engine.numerics import Numerics
+from vhl.engine.problem import Problem, choose_device
+from vhl.engine.recipe import Note
+from vhl.engine.task import Job, Outcome, Task
+from vhl.engine.vectors import FlatModel
+from vhl.errors import VHLError
+from vhl.flower.fleet import Fleet, complaint
+from vhl.flower.forms import total_names, update_forms
+from vhl.flower.orders import Order, Report
+from vhl.flower.terms import Terms
+from vhl.flower.wire import RefusedError, flatten, from_arrays, from_text, to_arrays, to_text, without
+from vhl.virtual.base import Progress
+from vhl.virtual.sets import content as fingerprint
+
+RECEIPT = "site.round"
+"""Where the server's copy of a client's state says which round's state at the site counts."""
+_PAUSE = 1.0  # seconds between attempts at a round that too few sites answered
+
+
+class DeployedProblem(Problem):
+    """An experiment whose clients are sites; the server has its own test images, or none."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        counts: np.ndarray,
+        fleet: Fleet,
+        own: Dataset | None,
+        data_dir: Path | None,
+        progress: Progress | None = None,
+    ) -> None:
+        """``own`` are the server's images: ``test``, and ``validation`` where there are any."""
+        self.fleet, experiment = fleet, terms.experiment
+        self._tests_here = own is not None
+        if own is None and not any(sum(fleet.facts[name].test) for name in terms.sites):
+            raise VHLError("No site holds out images to test on; set test to images that the server has.")
+        numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
+        nothing = ImageSet(np.zeros((0, *terms.shape), np.uint8), np.zeros(0, np.int64))
+        dataset = Dataset(
+            nothing,
+            nothing if own is None else own.test,
+            terms.classes,
+            terms.sites,
+            None if own is None else own.validation,
+        )
+        parts = [np.arange(total) for total in counts.sum(1)]
+        natural = NaturalData(dataset, parts, counts, experiment.data, terms.statistics, numerics)
+        super().__init__(experiment, data_dir, progress, natural=natural)
+        virtual = None if self.virtual is None else fingerprint(self.virtual.images)
+        self.terms = replace(terms, virtual=virtual)
+
+    def lanes(self, on_note: Note = lambda note: None) -> Lanes:
+        return RemoteLanes(self, on_note)
+
+    def evaluator(self, model: FlatModel, capture: bool) -> Evaluator:
+        return super().evaluator(model, capture) if self._tests_here else RemoteEvaluator(self)
+
+    @property
+    def ignores_sites(self) -> bool:
+        return False
+
+    def describe_data(self) -> dict[str, Any]:
+        facts = [self.fleet.facts[name] for name in self.terms.sites]
+        found = super().describe_data()
+        if not self._tests_here:
+            found["test_samples"] = sum(sum(own.test) for own in facts)
+        return {**found, "deployment": {"run": self.terms.run, "facts": [own.model_dump() for own in facts]}}
+
+    def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
+        """Answers that are no complaints; a site that lacks the virtual set gets it, and is asked again."""
+        answers, lacking = self._sorted(self.fleet.ask(kind, contents))
+        if lacking:
+            assert self.virtual is not None
+            images = {"images": self.virtual.images.images, "labels": self.virtual.images.labels}
+            arrays = to_arrays({name: torch.from_numpy(array) for name, array in images.items()})
+            count = to_text({"images": len(self.virtual.images)})
+            gift = RecordDict({"terms": to_text(self.terms.table()), "virtual": count, "images": arrays})
+            self.fleet.note(f"The virtual set goes to {', '.join(lacking)}.")
+            self.fleet.ask("query.virtual", dict.fromkeys(lacking, gift))
+            more, still = self._sorted(self.fleet.ask(kind, {name: contents[name] for name in lacking}))
+            answers |= more
+            for name in still:
+                self.fleet.note(f"Site {name} does not keep the virtual set.")
+        return answers
+
+    def _sorted(self, found: Mapping[str, RecordDict]) -> tuple[dict[str, RecordDict], list[str]]:
+        """Answers, and who lacks the virtual set."""
+        answers, lacking = {}, []
+        for name, content in found.items():
+            try:
+                said = complaint(content)
+            except RefusedError as error:
+                self.fleet.note(f"Site {name}: refused, {error}.")
+                continue
+            if said is None:
+                answers[name] = content
+            elif said.code == "virtual":
+                lacking.append(name)
+            else:
+                self.fleet.note(f"Site {name}: {said.sentence} ({said.code})")
+        return answers, lacking
+
+    def until_enough(self, round_: int, wanted: Sequence[str], ask: Callable[[list[str]], set[str]]) -> None:
+        """Ask those that are there of ``wanted``, again if need be, until enough have answered well."""
+        patience, answered = self.fleet.patience, set[str]()
+        needed, until = patience.needed(len(wanted)), time.monotonic() + patience.sites
+        while True:
+            self.fleet.meet()
+            answered |= ask([name for name in wanted if name in self.fleet.nodes and name not in answered])
+            if len(answered) >= needed:
+                return
+            if time.monotonic() > until:
+                raise VHLError(
+                    f"Round {round_ + 1}: {len(answered)} of the {needed} sites needed answered within "
+                    f"{patience.sites:g} s; see that they run, then continue with resume=true."
+                )
+            time.sleep(_PAUSE)
+
+
+class RemoteLanes(Lanes):
+    """Hands jobs to sites, all at once; a site that does not answer well leaves its ticket empty."""
+
+    def __init__(self, problem: DeployedProblem, on_note: Note) -> None:
+        super().__init__(problem.experiment.engine, problem.numerics, on_note)
+        self._problem = problem
+        self._tickets: list[Ticket] = []
+
+    @property
+    def overlaps(self) -> bool:
+        return False
+
+    def open(self, task: Task) -> None:
+        pass
+
+    def close(self, task: Task) -> None:
+        self._tickets = []
+
+    def submit(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Ticket]:
+        self._tickets = [Ticket(task, job, server) for job in jobs]
+        return list(self._tickets)
+
+    def pump(self) -> None:
+        tickets, self._tickets = self._tickets, []
+        if not tickets:
+            return
+        problem, round_ = self._problem, tickets[0].job.round
+        sites = {problem.terms.sites[ticket.job.client]: ticket for ticket in tickets}
+        vectors = to_arrays(flatten(tickets[0].server))
+        terms = to_text(problem.terms.table())
+
+        def ask(names: list[str]) -> set[str]:
+            orders = {name: to_text(_order(sites[name].job).model_dump()) for name in names}
+            contents = {
+                n: RecordDict({"terms": terms, "order": o, "server": vectors}) for n, o in orders.items()
+            }
+            for name, content in problem.ask("train", contents).items():
+                try:
+                    sites[name].outcome = self._outcome(sites[name], content)
+                except RefusedError as error:
+                    problem.fleet.note(f"Site {name}: its reply is refused, {error}.")
+            return {name for name in names if sites[name].outcome is not None}
+
+        problem.until_enough(round_, list(sites), ask)
+        for ticket in tickets:
+            ticket.span.ended = time.perf_counter()
+
+    @cached_property
+    def _forms(self) -> dict[str, Any]:
+        return update_forms(self._problem)
+
+    @cached_property
+    def _totals(self) -> set[str]:
+        return total_names(self._problem.task(), self._problem.shape.outputs)
+
+    def _outcome(self, ticket: Ticket, content: RecordDict) -> Outcome:
+        """A reply that passed every check, as if the client had trained here."""
+        job, device, run = ticket.job, self._problem.device, self._problem.terms.run
+        report = Report.read(from_text(content, "report"))
+        if (report.run, report.round) != (run, job.round):
+            raise RefusedError(f"it is of round {report.round + 1} of run {report.run}")
+        if report.samples != len(job.samples):
+            raise RefusedError(f"it speaks of {report.samples} samples, and the site has {len(job.samples)}")
+        if set(report.totals) != self._totals:
+            raise RefusedError(f"its totals are {sorted(report.totals)}")
+        vectors = {n: v.to(device) for n, v in from_arrays(content, "update", self._forms).items()}
+        if report.lost_state:
+            site = self._problem.terms.sites[job.client]
+            self._problem.fleet.note(f"Site {site} had lost its state and began anew.")
+        message = without("message.", vectors)
+        update = Update(job.client, ticket.task.work(job), vectors["parameters"], vectors["buffers"], message)
+        totals = {name: torch.tensor(total, dtype=torch.float64) for name, total in report.totals.items()}
+        receipt = {RECEIPT: torch.tensor(job.round)} if report.keeps_state else {}
+        return Outcome(update, receipt, totals, torch.tensor(True))
+
+
+def _order(job: Job) -> Order:
+    receipt = job.state.get(RECEIPT)
+    return Order(round=job.round, rate=job.rate, state=None if receipt is None else int(receipt))
+
+
+class RemoteEvaluator(Evaluator):
+    """Sums the counts of the sites' held-out images."""
+
+    def __init__(self, problem: DeployedProblem) -> None:
+        self._problem, self._round = problem, 0
+
+    def start(self, server: Server) -> Fetch:
+        problem, found = self._problem, dict[str, dict[str, Tensor]]()
+        model = to_arrays({"parameters": server.parameters, "buffers": server.buffers})
+        order = to_text(Order(round=self._round, rate=0.0).model_dump())
+        content = RecordDict({"terms": to_text(problem.terms.table()), "order": order, "server": model})
+
+        def ask(names: list[str]) -> set[str]:
+            for name, reply in problem.ask("evaluate", dict.fromkeys(names, content)).items():
+                try:
+                    found[name] = self._checked(name, reply)
+                except RefusedError as error:
+                    problem.fleet.note(f"Site {name}: its counts are refused, {error}.")
+            return set(found)
+
+        problem.until_enough(self._round, [n for n in problem.terms.sites if _held_out(problem, n)], ask)
+        self._round += 1
+        keys = sorted({key for counts in found.values() for key in counts})
+        return Fetch({key: _total([c[key] for c in found.values() if key in c]) for key in keys})
+
+    def _checked(self, name: str, content: RecordDict) -> dict[str, Tensor]:
+        """Counts that fit what the site has said of its held-out images."""
+        problem, classes = self._problem, self._problem.classes
+        if from_text(content, "report") != {"run": problem.terms.run, "round": self._round}:
+            raise RefusedError("they are of another evaluation")
+        held = _held_out(problem, name)
+        widths = {"0": problem.shape.outputs, "1": classes}
+        forms = {f"{s}.{i}": (torch.int64, (classes, width)) for s in held for i, width in widths.items()}
+        counts = from_arrays(content, "counts", forms)
+        for key, count in counts.items():
+            if (count < 0).any() or count.sum(1).tolist() != held[key.split(".")[0]]:
+                raise RefusedError(f"{key} does not add up to the images that the site has")
+        return counts
+
+
+def _held_out(problem: DeployedProblem, site: str) -> dict[str, list[int]]:
+    """Held-out images of each agreed class, for the kinds that the site has."""
+    facts = problem.fleet.facts[site]
+    kinds = {"test": facts.test, "validation": facts.validation}
+    found = {kind: dict(zip(facts.classes, own, strict=True)) for kind, own in kinds.items() if sum(own)}
+    return {kind: [own.get(name, 0) for name in problem.terms.classes] for kind, own in found.items()}
+
+
+def _total(counts: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(counts)).sum(0)

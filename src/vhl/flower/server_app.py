@@ -1,0 +1,153 @@
+"""The server's half as a Flower ServerApp: the simulator's rounds, in a run folder like any other."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Context
+from flwr.common.logger import log
+from flwr.serverapp import Grid, ServerApp
+
+from vhl.data.images import Dataset, ImageSet
+from vhl.data.sources.base import Source, data_directory
+from vhl.engine.problem import Problem
+from vhl.engine.record import Record
+from vhl.engine.threads import choose_threads
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.flower.fleet import Fleet, Note, Patience
+from vhl.flower.remote import DeployedProblem
+from vhl.flower.terms import Facts, Terms, agree
+from vhl.registry import build
+from vhl.report.write import write_report
+from vhl.runs.folder import RunFolder
+from vhl.runs.session import Session
+
+_OWN = "experiment"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the run's configuration says."""
+
+    sites: int
+    test: str
+    """``experiment``, ``folder:PATH`` or ``npz:PATH``; nothing where the sites' held-out images count."""
+    classes: tuple[str, ...]
+    """The classes, where sites shall not agree on them by themselves."""
+    runs: Path
+    data_dir: Path | None
+    resume: bool
+    patience: Patience
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Settings:
+        names = [name.strip() for name in str(config.get("classes", "")).split(",")]
+        patience = Patience(
+            reply=float(config.get("round-timeout", 600)),
+            sites=float(config.get("wait", 600)),
+            least=int(config.get("min-sites", 0)),
+        )
+        return cls(
+            sites=int(config.get("sites", 2)),
+            test=str(config.get("test", "")),
+            classes=tuple(name for name in names if name),
+            runs=Path(str(config.get("runs-dir", "runs"))),
+            data_dir=data_directory(str(config.get("data-dir", "")) or None),
+            resume=bool(config.get("resume", False)),
+            patience=patience,
+        )
+
+
+def make_server_app(experiment: Path) -> ServerApp:
+    """The app of the experiment in a TOML file."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        def note(sentence: str) -> None:
+            log(logging.INFO, sentence)
+
+        choose_threads()
+        try:
+            folder = serve(grid, Experiment.read(experiment), Settings.read(context.run_config), note)
+            note(f"report: {folder.path / 'report.html'}")
+        except VHLError as error:
+            log(logging.ERROR, str(error))
+            raise
+
+    return app
+
+
+def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) -> RunFolder:
+    """Run the rounds that are left, and write the run's page."""
+    fleet = Fleet(grid, experiment, settings.patience, note)
+    session: Session
+
+    def problem(named: Experiment) -> Problem:
+        return _problem(named, session.folder, fleet, settings)
+
+    session = Session(
+        experiment,
+        settings.runs,
+        resume=settings.resume,
+        data_dir=settings.data_dir,
+        on_note=note,
+        make_problem=problem,
+    )
+    for record in session:
+        note(_describe(record, session.experiment))
+    write_report([session.folder], session.folder.path / "report.html")
+    return session.folder
+
+
+def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Problem:
+    """From what sites say, or have said when the run began."""
+    if experiment.algorithm.calibration is not None:
+        raise VHLError(f"algorithm = {experiment.algorithm.name} needs features of all clients: simulate it.")
+    if folder.exists:
+        known = folder.data().get("deployment")
+        if known is None:
+            raise VHLError(f"{folder.path} is no run of sites; choose another name.")
+        facts, run = [Facts.read(own) for own in known["facts"]], known["run"]
+        fleet.facts |= {own.name: own for own in facts}
+    else:
+        facts, run = fleet.gather(settings.sites), uuid.uuid4().hex
+    terms, counts = agree(run, experiment, facts, settings.classes)
+    own, terms = _own_data(terms, settings)
+    return DeployedProblem(terms, counts, fleet, own, settings.data_dir)
+
+
+def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
+    """The server's own images to test on, in these terms; the experiment's own also say mean and deviation."""
+    if not settings.test:
+        return None, terms
+    seed, directory = terms.experiment.seeds.data, data_directory(settings.data_dir)
+    if settings.test == _OWN:
+        source = terms.experiment.data
+        dataset = source.load(directory, seed)
+        mean, std = source.statistics(dataset.train.images)
+        return terms.fit(dataset), replace(terms, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    given = build("sources", "test", settings.test)
+    assert isinstance(given, Source)
+    sized = given.model_copy(update={"size": terms.shape[0], "channels": terms.shape[2]})
+    dataset = terms.fit(sized.load(directory, seed))
+    both = ImageSet(
+        np.concatenate([dataset.train.images, dataset.test.images]),
+        np.concatenate([dataset.train.labels, dataset.test.labels]),
+    )
+    return replace(dataset, test=both, validation=None), terms
+
+
+def _describe(record: Record, experiment: Experiment) -> str:
+    words = [f"round {record.round}/{experiment.rounds}"]
+    if record.accuracy is not None:
+        words.append(f"accuracy {100 * record.accuracy:.1f}%")
+    words.append(f"{len(record.clients) - len(record.left_out)} of {len(record.clients)} sites")
+    return "  ".join([*words, f"{record.seconds:.0f} s"])

@@ -1,0 +1,222 @@
+"""A site: its data, its virtual set, the state that its client keeps, and its local training."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vhl.algorithms.base import Server, Vectors
+from vhl.data.images import Dataset, ImageSet
+from vhl.data.partitions.base import count_matrix
+from vhl.data.sources.base import Source, data_directory
+from vhl.engine.evaluation import evaluate
+from vhl.engine.material import NaturalData
+from vhl.engine.numerics import Numerics
+from vhl.engine.problem import Problem, choose_device
+from vhl.engine.stream import Stream
+from vhl.engine.task import Job, Outcome
+from vhl.engine.vectors import FlatModel
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.files import write_tensors
+from vhl.flower.orders import Order
+from vhl.flower.terms import NAME, Facts, Terms
+from vhl.models.files import read_tensors
+from vhl.registry import build
+from vhl.virtual.base import Progress
+from vhl.virtual.sets import content, store_set, stored_set, virtual_set
+
+_log = logging.getLogger(__name__)
+_PART = re.compile(r"part:(\d+)")
+
+
+class SiteError(Exception):
+    """What went wrong, as the server may know it: a code and a sentence that tells nothing of the site."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code, self.sentence = code, sentence
+
+
+@contextlib.contextmanager
+def saying(code: str, sentence: str) -> Iterator[None]:
+    """Keep an error's own words, which may name paths, in the site's log; the server gets these."""
+    try:
+        yield
+    except SiteError:
+        raise
+    except Exception as error:
+        _log.error("%s", error, exc_info=not isinstance(error, VHLError))
+        raise SiteError(code, sentence) from error
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a node's configuration says."""
+
+    name: str
+    data: str
+    """``folder:PATH``, ``npz:PATH``, or for trials ``part:I``: part I of the experiment's own data."""
+    store: Path
+    """Where the site keeps its client's state and its caches."""
+    device: str
+    makes_virtual: bool
+    """Whether it makes the virtual set itself rather than wait for the server's."""
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Settings:
+        name, data = str(config.get("name", "")), str(config.get("data", ""))
+        if not NAME.fullmatch(name):
+            raise VHLError(f"name = {name!r} in the node's configuration; use letters, digits, . _ and -.")
+        if not data:
+            raise VHLError("data is missing in the node's configuration: folder:PATH or npz:PATH.")
+        virtual = str(config.get("virtual", "make"))
+        if virtual not in ("make", "receive"):
+            raise VHLError(f"virtual = {virtual!r} in the node's configuration; choose make or receive.")
+        store = data_directory(str(config.get("store", "")) or None)
+        return cls(name, data, store, str(config.get("device", "auto")), virtual == "make")
+
+
+class Site:
+    """What one node does, whoever asks; each message may find it in a process of its own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def facts(self, experiment: Experiment) -> Facts:
+        with saying("data", "The site's data could not be read; its log says why."):
+            return Facts.of(self.settings.name, self._data(experiment))
+
+    def problem(self, terms: Terms) -> Problem:
+        experiment = _for_one_client(terms.experiment, self.settings.device)
+        with saying("data", "The site's data could not be read or do not fit the terms; its log says why."):
+            dataset = terms.fit(self._data(experiment))
+            numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
+            part = np.arange(len(dataset.train))
+            counts = count_matrix(dataset.train.labels, [part], len(terms.classes))
+            natural = NaturalData(dataset, [part], counts, experiment.data, terms.statistics, numerics)
+        with saying("experiment", "The experiment could not be set up; the site's log says why."):
+            if experiment.objective.uses_virtual:
+                self._check_virtual(terms)
+            return _SiteProblem(experiment, self.settings.store, natural=natural)
+
+    def train(self, terms: Terms, problem: Problem, order: Order, server: Server) -> tuple[Outcome, bool]:
+        """Local training, as any client's; also says whether a state that should be here was lost."""
+        server = _on(problem.device, server)
+        kept = self._state(terms, order.state)
+        own = problem.experiment.algorithm.client_state(server) if kept is None else kept
+        client = terms.sites.index(self.settings.name)
+        job = Job(client, order.round, problem.parts[0], order.rate, own)
+        with saying("training", "Local training failed; the site's log says why."):
+            (outcome,) = problem.lanes().train(problem.task(), [job], server)
+        if not outcome.finite:
+            raise SiteError("training", "The site's model became infinite or NaN.")
+        with saying("state", "The site's state could not be kept; its log says why."):
+            self._keep_state(terms, order, outcome.state)
+        return outcome, order.state is not None and kept is None
+
+    def evaluate(self, problem: Problem, server: Server) -> dict[str, Tensor]:
+        """Counts of the model's predictions on the images that the site holds out."""
+        numerics, found = problem.numerics, dict[str, Tensor]()
+        model = FlatModel(problem.initial(), problem.device, numerics.dtype, numerics.compute_dtype)
+        model.load(*(vector.to(problem.device) for vector in (server.parameters, server.buffers)))
+        sets = {"test": problem.natural.test, "validation": problem.natural.validation}
+        with saying("evaluation", "Evaluation failed; the site's log says why."), numerics.active():
+            for name, stream in sets.items():
+                if stream is not None and len(stream):
+                    counts = evaluate(model, stream, problem.classes, numerics)
+                    found |= {f"{name}.{i}": count.cpu() for i, count in enumerate(counts)}
+        return found
+
+    def receive_virtual(self, terms: Terms, images: ImageSet) -> None:
+        """Keep the server's virtual set in place of the site's own."""
+        if content(images) != terms.virtual:
+            raise SiteError("virtual", "The virtual set that came is not the one of the terms.")
+        store_set(*_virtual_key(terms), self.settings.store, images)
+
+    def _check_virtual(self, terms: Terms) -> None:
+        """Processors round differently: a set made here counts if it is the server's to the bit."""
+        found = stored_set(*_virtual_key(terms), self.settings.store)
+        if found is None and self.settings.makes_virtual:
+            found = virtual_set(*_virtual_key(terms), self.settings.store)
+        if found is None or content(found) != terms.virtual:
+            raise SiteError("virtual", "The site has not got the server's virtual set.")
+
+    def _data(self, experiment: Experiment) -> Dataset:
+        part, seed = _PART.fullmatch(self.settings.data), experiment.seeds.data
+        if part is None:
+            return _own_source(self.settings.data, experiment.data).load(self.settings.store, seed)
+        dataset = experiment.data.load(data_directory(), seed)
+        parts = experiment.partition.assign(dataset, seed)
+        mine = int(part[1])
+        if mine >= len(parts):
+            raise VHLError(f"data = part:{mine}, but the partition has {len(parts)} parts, from 0.")
+        tests = np.arange(mine, len(dataset.test), len(parts))
+        return Dataset(dataset.train.take(parts[mine]), dataset.test.take(tests), dataset.classes)
+
+    def _folder(self, terms: Terms) -> Path:
+        return self.settings.store / "clients" / terms.run / self.settings.name
+
+    def _state(self, terms: Terms, round_: int | None) -> Vectors | None:
+        """What the client kept after the last of its rounds that counted."""
+        if round_ is None:
+            return None
+        file = self._folder(terms) / _state_name(round_)
+        return read_tensors(file)[0] if file.is_file() else None
+
+    def _keep_state(self, terms: Terms, order: Order, state: Vectors) -> None:
+        """The new state beside the one before, for the server decides whether this round counts."""
+        if not state:
+            return
+        folder = self._folder(terms)
+        write_tensors(folder / _state_name(order.round), state)
+        needed = {_state_name(r) for r in (order.round, order.state) if r is not None}
+        for file in folder.iterdir():
+            if file.name not in needed:
+                file.unlink(missing_ok=True)
+
+
+class _SiteProblem(Problem):
+    """A site distils nothing: that is the server's part."""
+
+    def _distillation(self, directory: Path, progress: Progress | None) -> Stream | None:
+        return None
+
+
+def _state_name(round_: int) -> str:
+    return f"round-{round_:06d}.safetensors"
+
+
+def _virtual_key(terms: Terms) -> tuple[Any, int, tuple[int, int, int], int]:
+    generator = terms.experiment.virtual
+    classes = generator.classes or len(terms.classes)
+    return generator, classes, terms.shape, terms.experiment.seeds.data
+
+
+def _own_source(words: str, settings: Source) -> Source:
+    """The site's source with the experiment's settings, as far as it has them."""
+    own = build("sources", "data", words)
+    assert isinstance(own, Source)
+    common = set(type(own).model_fields) & set(type(settings).model_fields) - {"name", "path"}
+    return own.model_copy(update={key: getattr(settings, key) for key in common})
+
+
+def _for_one_client(experiment: Experiment, device: str) -> Experiment:
+    """A process that takes one job should not spend its time on preparing for many."""
+    eager = {"capture": False, "kernels": False, "compile": False, "lanes": 1}
+    engine = experiment.engine.model_copy(update=eager)
+    return experiment.model_copy(update={"engine": engine, "device": device})
+
+
+def _on(device: torch.device, server: Server) -> Server:
+    state = {name: vector.to(device) for name, vector in server.state.items()}
+    return Server(server.parameters.to(device), server.buffers.to(device), state)

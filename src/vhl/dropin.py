@@ -24,14 +24,15 @@ class VirtualHomogeneity:
 
     Every site makes one with the same arguments, and so has the same virtual set: nothing has to be sent.
 
-    ``classes`` are the natural ones; ``size`` is (height, width) and ``channels`` 1 or 3 of the images that
+    ``classes`` are the natural ones; ``size``, (height, width), and ``channels`` are those of the images that
     the model is given. ``virtual`` and ``objective`` are what an experiment's are: a name, or a table such as
     ``{"name": "noise", "per_class": 500}``. The virtual set is made when it is first needed, and kept in the
     data directory for the next time.
 
     ``head`` names the model's last layer, which makes logits of features: "fc", or "classifier.2". The model
-    itself stays as it is, but for that layer's width. Without ``head``, the model returns (features, logits).
-    Features are a tensor with one row an image, or several such by name, of which ``objective.tap`` is one.
+    itself stays as it is, but for that layer's width. Without ``head``, the model returns (features, logits);
+    under ``torch.compile`` it must, for compiled layers cannot be watched. Features are a tensor with one row
+    an image, or several such by name, of which ``objective.tap`` is one.
 
     Natural images come as your own code has normalised them, to a mean of about 0 and a deviation of about 1.
     Virtual images become (pixel / 255 − 0.5) / 0.25, are cropped at random after padding by an eighth of

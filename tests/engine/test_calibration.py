@@ -34,7 +34,7 @@ def made(digit_simulation: Any) -> Simulation:
 def test_pooled_gaussians_are_what_the_server_would_make_of_the_clients(made: Simulation) -> None:
     """Each client's means and covariances by NumPy, pooled by the paper's formulas (3) and (4)."""
     problem, model = made.problem, made.model
-    found = calibration._gaussians(problem, model)
+    found = calibration._gaussians(problem.moments(model))
     stream = problem.natural.train.plain()
     classes: dict[int, list[np.ndarray]] = {}
     for part in problem.parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from sklearn.datasets import load_digits
 
+from vhl.experiment import Experiment
 from vhl.flower.client_app import app as client_app
+from vhl.flower.server_app import Settings, serve
+from vhl.runs.folder import RunFolder
 
-Answer = Callable[[Message, Context], Message]
+Answer = Callable[[Message, Context], Message | None]
 
 
 class LocalGrid(Grid):
@@ -61,12 +65,80 @@ class LocalGrid(Grid):
             message.metadata.__dict__["_message_id"] = number
             self.sent.append(message)
             node = message.metadata.dst_node_id
-            if node not in self.present:
-                self._replies[number] = Message(Error(5, "node unavailable"), reply_to=message)
-            else:
-                self._replies[number] = self.answers[node](message, self.contexts[node])
+            gone = Message(Error(5, "node unavailable"), reply_to=message)
+            reply = self.answers[node](message, self.contexts[node]) if node in self.present else gone
+            if reply is not None:
+                self._replies[number] = reply
             numbers.append(number)
         return numbers
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         return [self._replies.pop(number) for number in message_ids if number in self._replies]
+
+
+class Deployment:
+    """A server and its sites, in a folder."""
+
+    def __init__(self, folder: Path, sites: Iterable[dict[str, Any]]) -> None:
+        self.folder, self.notes = folder, list[str]()
+        self.grid = LocalGrid([{"store": str(folder / own["name"]), **own} for own in sites])
+
+    def run(self, experiment: Experiment, **settings: Any) -> RunFolder:
+        own = {key.replace("_", "-"): value for key, value in settings.items()}
+        defaults = {
+            "sites": len(self.grid.present),
+            "test": "experiment",
+            "round-timeout": 1,
+            "wait": 2,
+            "runs-dir": str(self.folder / "runs"),
+            "data-dir": str(self.folder / "server"),
+        }
+        return serve(self.grid, experiment, Settings.read({**defaults, **own}), self.notes.append)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """To the bit needs one order of sums."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vhl.flower.fleet._PAUSE", 0.01)
+    monkeypatch.setattr("vhl.flower.remote._PAUSE", 0.01)
+
+
+@pytest.fixture
+def deploy(tmp_path: Path) -> Callable[[Iterable[dict[str, Any]]], Deployment]:
+    """A deployment over sites of these configurations."""
+    return lambda sites: Deployment(tmp_path, sites)
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    """Three sites, each with a part of the experiment's own data."""
+    return Deployment(tmp_path, [{"name": f"s{part}", "data": f"part:{part}"} for part in range(3)])
+
+
+@pytest.fixture(scope="session")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    """300 digits at three clients, all of which take part; a round takes a tenth of a second."""
+    file, digits = tmp_path_factory.mktemp("digits") / "digits.npz", load_digits()
+    np.savez(file, images=(digits.images[:300] * 15).astype(np.uint8), labels=digits.target[:300])
+    return Experiment.read(
+        {
+            "name": "run",
+            "data": f"npz:{file}",
+            "partition": {"name": "lda", "clients": 3, "alpha": 0.5},
+            "virtual": {"name": "noise", "per_class": 20},
+            "model": {"name": "cnn", "width": 4},
+            "objective": "vhl",
+            "algorithm": "scaffold",
+            "training": {"lr": 0.05, "batch_size": 64},
+            "rounds": 3,
+            "clients_per_round": 1.0,
+        }
+    )

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from vhl.algorithms.base import FINAL, Calibration, Server
-from vhl.engine.evaluation import look
 from vhl.engine.problem import Problem
 from vhl.engine.vectors import FlatModel
 
@@ -20,7 +19,7 @@ _MOMENTUM = 0.9
 def calibrate(problem: Problem, model: FlatModel, server: Server, settings: Calibration) -> Server:
     """The server with a new classifier for whoever uses the model; clients would go on from the old one."""
     model.load(server.parameters, server.buffers)
-    gaussians = _gaussians(problem, model)
+    gaussians = _gaussians(problem.moments(model))
     seed = np.random.SeedSequence(problem.experiment.seeds.batches, spawn_key=(problem.experiment.rounds,))
     rng = np.random.default_rng(seed)
     features, labels = _draw(gaussians, settings.per_class, rng)
@@ -39,20 +38,19 @@ def traffic(problem: Problem) -> int:
     return 4 * problem.clients * problem.classes * (1 + length + length * (length + 1) // 2)
 
 
-def _gaussians(problem: Problem, model: FlatModel) -> dict[int, tuple[Tensor, Tensor]]:
+def _gaussians(moments: dict[str, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
     """Mean and a root of the covariance of each class's features, over all clients' samples.
 
-    What the server would pool from the clients' own means μ_k and covariances Σ_k is just that:
-    μ = Σ n_k μ_k / n and Σ = [Σ (n_k − 1)Σ_k + Σ n_k μ_k μ_kᵀ − n μμᵀ] / (n − 1).
+    μ = Σ z / n and Σ = (Σ zzᵀ − n μμᵀ)/(n − 1): what the paper pools from the clients' own means and
+    covariances is the same.
     """
-    index = torch.from_numpy(np.concatenate(problem.parts)).to(problem.device)
-    seen = look(model, problem.natural.train.plain(), index, problem.numerics)
     found = {}
-    for label in seen["labels"].unique().tolist():
-        own = seen["features"][seen["labels"] == label].double()
-        covariance = own.T.cov(correction=min(1, len(own) - 1)).reshape(own.shape[1], own.shape[1])
-        values, vectors = torch.linalg.eigh(covariance)
-        found[label] = own.mean(0), vectors * values.clamp(min=0).sqrt()
+    for label, count in enumerate(moments["counts"].tolist()):
+        if count:
+            mean = moments["sums"][label] / count
+            covariance = (moments["products"][label] - count * torch.outer(mean, mean)) / max(1, count - 1)
+            values, vectors = torch.linalg.eigh(covariance)
+            found[label] = mean, vectors * values.clamp(min=0).sqrt()
     return found
 
 

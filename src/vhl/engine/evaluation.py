@@ -161,3 +161,20 @@ def look(model: FlatModel, stream: Stream, index: Tensor, numerics: Numerics) ->
         "logits": torch.cat(logits),
         "labels": stream.labels[index].cpu(),
     }
+
+
+def moments(
+    model: FlatModel, stream: Stream, index: Tensor, classes: int, numerics: Numerics
+) -> dict[str, Tensor]:
+    """Of the features of chosen samples, class by class: how many, their sum and the sum of their products.
+
+    Those of several clients add up to those of all their samples together.
+    """
+    seen = look(model, stream, index, numerics)
+    features, labels = seen["features"].double(), seen["labels"]
+    own = [features[labels == label] for label in range(classes)]
+    return {
+        "counts": torch.tensor([len(part) for part in own], dtype=torch.float64),
+        "sums": torch.stack([part.sum(0) for part in own]),
+        "products": torch.stack([part.T @ part for part in own]),
+    }

@@ -8,12 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vhl.data.sources.base import data_directory
 from vhl.engine.cost import MultiplyAdds
-from vhl.engine.evaluation import Evaluator
+from vhl.engine.evaluation import Evaluator, moments
 from vhl.engine.lanes import Lanes
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
@@ -236,6 +237,11 @@ class Problem:
         if self.natural.validation is not None:
             sets["validation"] = self.natural.validation
         return Evaluator(model, self.numerics, sets, self.classes, capture)
+
+    def moments(self, model: FlatModel) -> dict[str, Tensor]:
+        """Of the model's features of all clients' images; see :func:`vhl.engine.evaluation.moments`."""
+        index = torch.from_numpy(np.concatenate(self.parts)).to(self.device)
+        return moments(model, self.natural.train.plain(), index, self.classes, self.numerics)
 
     @property
     def shows_images(self) -> bool:

@@ -1,7 +1,7 @@
 """The client's half as a Flower ClientApp: it turns messages into calls of a :class:`Site`, and back.
 
 Nothing leaves a site but what is written here: counts and sums of its data (``hello``), trained vectors with
-the losses' sums (``train``), and counts of predictions (``evaluate``).
+the losses' sums (``train``), counts of predictions (``evaluate``), and sums over features (``moments``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from vhl.algorithms.base import Server, Vectors
 from vhl.data.images import ImageSet
+from vhl.engine.problem import Problem
 from vhl.engine.threads import choose_threads
 from vhl.errors import VHLError
 from vhl.flower.forms import model_forms, server_forms
@@ -103,13 +105,19 @@ def train(message: Message, context: Context) -> Message:
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Predictions on held-out images, counted."""
+    return answer(message, context, lambda content, site: _look(content, site, site.evaluate))
 
-    def give(content: RecordDict, site: Site) -> RecordDict:
-        terms, order = Terms.read(from_text(content, "terms")), Order.read(from_text(content, "order"))
-        problem = site.problem(terms)
-        server = unflatten(from_arrays(content, "server", model_forms(problem)))
-        counts = site.evaluate(problem, server)
-        said = to_text({"run": terms.run, "round": order.round})
-        return RecordDict({"report": said, "counts": to_arrays(counts)})
 
-    return answer(message, context, give)
+@app.query("moments")
+def moments(message: Message, context: Context) -> Message:
+    """Counts, sums and products of features, for the algorithms that ask for them after the last round."""
+    return answer(message, context, lambda content, site: _look(content, site, site.moments))
+
+
+def _look(content: RecordDict, site: Site, see: Callable[[Problem, Server], Vectors]) -> RecordDict:
+    """What a site sees with the server's model."""
+    terms, order = Terms.read(from_text(content, "terms")), Order.read(from_text(content, "order"))
+    problem = site.problem(terms)
+    server = unflatten(from_arrays(content, "server", model_forms(problem)))
+    said = to_text({"run": terms.run, "round": order.round})
+    return RecordDict({"report": said, "seen": to_arrays(see(problem, server))})

@@ -18,13 +18,14 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from vhl.errors import VHLError
 from vhl.files import write_bytes
+from vhl.flower.terms import NAME
 
 _YEARS = 10  # an authority that expires stops every site at once
 _HERE = ("localhost", "127.0.0.1")
-_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def make_authority(folder: Path, hosts: Sequence[str]) -> None:
@@ -56,7 +57,7 @@ def make_node_key(folder: Path, name: str) -> None:
 
 def check_site(name: str) -> str:
     """A site's name, if it can be that of a file, a setting and a word on a command line."""
-    if not _SITE.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise VHLError(
             f"{name!r} cannot be the name of a site: letters, digits, '.', '_' and '-' can, at most 64."
         )
@@ -69,31 +70,30 @@ def _certificate(
     names: x509.SubjectAlternativeName | None,
 ) -> x509.Certificate:
     """The server's certificate for these names, or without any the authority's own (RFC 5280)."""
-    issuer = _called("vhl deployment authority")
-    subject = issuer if names is None else _called("vhl server")
-    now = datetime.now(UTC)
     signing = names is None
+    issuer = _called("vhl deployment authority")
+    subject = issuer if signing else _called("vhl server")
+    now = datetime.now(UTC)
     usage = x509.KeyUsage(not signing, False, False, False, False, signing, signing, False, False)
-    known = x509.SubjectKeyIdentifier.from_public_key
+    identity = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     builder = (
         x509.CertificateBuilder(issuer, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))  # a site's clock may be behind
         .not_valid_after(now + timedelta(days=365 * _YEARS))
         .add_extension(x509.BasicConstraints(ca=signing, path_length=0 if signing else None), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(known(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False
-        )
+        .add_extension(identity, critical=False)
+        .add_extension(signer, critical=False)
     )
     if names is not None:
-        serving = x509.ExtendedKeyUsage([x509.ExtendedKeyUsageOID.SERVER_AUTH])
+        serving = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         builder = builder.add_extension(names, critical=False).add_extension(serving, critical=False)
     return builder.sign(authority, hashes.SHA384())
 
 
 def _called(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _general_name(host: str) -> x509.GeneralName:
@@ -118,8 +118,10 @@ def _write(folder: Path, content: Mapping[str, bytes]) -> None:
     written: list[Path] = []
     try:
         for name, what in content.items():
-            mask = os.umask(0o077 if name.endswith(".key") else 0o022)
+            mask = os.umask(0o077)
             try:
+                if not name.endswith(".key"):
+                    os.umask(mask)
                 write_bytes(folder / name, what)
             finally:
                 os.umask(mask)

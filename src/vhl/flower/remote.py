@@ -30,7 +30,7 @@ from vhl.flower.fleet import Fleet, complaint
 from vhl.flower.forms import total_names, update_forms
 from vhl.flower.orders import Order, Report
 from vhl.flower.terms import Terms
-from vhl.flower.wire import RefusedError, flatten, from_arrays, from_text, to_arrays, to_text, without
+from vhl.flower.wire import Form, RefusedError, flatten, from_arrays, from_text, to_arrays, to_text, without
 from vhl.virtual.base import Progress
 from vhl.virtual.sets import content as fingerprint
 
@@ -53,7 +53,7 @@ class DeployedProblem(Problem):
     ) -> None:
         """``own`` are the server's images: ``test``, and ``validation`` where there are any."""
         self.fleet, experiment = fleet, terms.experiment
-        self._tests_here = own is not None
+        self._tests_here, self._looks = own is not None, 0
         if own is None and not any(sum(fleet.facts[name].test) for name in terms.sites):
             raise VHLError("No site holds out images to test on; set test to images that the server has.")
         numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
@@ -122,7 +122,54 @@ class DeployedProblem(Problem):
                 self.fleet.note(f"Site {name}: {said.sentence} ({said.code})")
         return answers, lacking
 
-    def until_enough(self, round_: int, wanted: Sequence[str], ask: Callable[[list[str]], set[str]]) -> None:
+    def look(
+        self,
+        kind: str,
+        parameters: Tensor,
+        buffers: Tensor,
+        wanted: Sequence[str],
+        forms: Callable[[str], Mapping[str, Form]],
+        check: Callable[[str, Mapping[str, Tensor]], None],
+    ) -> dict[str, dict[str, Tensor]]:
+        """What sites see with a model, by site, in their order; each answer is checked alone."""
+        found: dict[str, dict[str, Tensor]] = {}
+        self._looks += 1
+        said = {"run": self.terms.run, "round": self._looks}
+        order = to_text(Order(round=self._looks, rate=0.0).model_dump())
+        model = to_arrays({"parameters": parameters, "buffers": buffers})
+        content = RecordDict({"terms": to_text(self.terms.table()), "order": order, "server": model})
+
+        def ask(names: list[str]) -> set[str]:
+            for name, reply in self.ask(kind, dict.fromkeys(names, content)).items():
+                try:
+                    if from_text(reply, "report") != said:
+                        raise RefusedError("it answers another question")
+                    seen = from_arrays(reply, "seen", forms(name))
+                    check(name, seen)
+                    found[name] = seen
+                except RefusedError as error:
+                    self.fleet.note(f"Site {name}: its reply is refused, {error}.")
+            return set(found)
+
+        self.until_enough(f"{kind} {self._looks}", wanted, ask)
+        return {name: found[name] for name in wanted if name in found}
+
+    def moments(self, model: FlatModel) -> dict[str, Tensor]:
+        """Summed over the sites, of which no one sees another's."""
+        length = self.shape.features["last"]
+        shapes = {"counts": (), "sums": (length,), "products": (length, length)}
+        forms = {name: (torch.float64, (self.classes, *shape)) for name, shape in shapes.items()}
+
+        def check(name: str, seen: Mapping[str, Tensor]) -> None:
+            if seen["counts"].tolist() != self.natural.counts[self.terms.sites.index(name)].tolist():
+                raise RefusedError("it counts other images than the site has")
+
+        found = self.look(
+            "query.moments", model.parameters, model.buffers, self.terms.sites, lambda name: forms, check
+        )
+        return {name: _total([own[name] for own in found.values()]) for name in forms}
+
+    def until_enough(self, what: str, wanted: Sequence[str], ask: Callable[[list[str]], set[str]]) -> None:
         """Ask those that are there of ``wanted``, again if need be, until enough have answered well."""
         patience, answered = self.fleet.patience, set[str]()
         needed, until = patience.needed(len(wanted)), time.monotonic() + patience.sites
@@ -133,7 +180,7 @@ class DeployedProblem(Problem):
                 return
             if time.monotonic() > until:
                 raise VHLError(
-                    f"Round {round_ + 1}: {len(answered)} of the {needed} sites needed answered within "
+                    f"{what.capitalize()}: {len(answered)} of the {needed} sites needed answered within "
                     f"{patience.sites:g} s; see that they run, then continue with resume=true."
                 )
             time.sleep(_PAUSE)
@@ -165,7 +212,7 @@ class RemoteLanes(Lanes):
         tickets, self._tickets = self._tickets, []
         if not tickets:
             return
-        problem, round_ = self._problem, tickets[0].job.round
+        problem = self._problem
         sites = {problem.terms.sites[ticket.job.client]: ticket for ticket in tickets}
         vectors = to_arrays(flatten(tickets[0].server))
         terms = to_text(problem.terms.table())
@@ -182,7 +229,7 @@ class RemoteLanes(Lanes):
                     problem.fleet.note(f"Site {name}: its reply is refused, {error}.")
             return {name for name in names if sites[name].outcome is not None}
 
-        problem.until_enough(round_, list(sites), ask)
+        problem.until_enough(f"round {tickets[0].job.round + 1}", list(sites), ask)
         for ticket in tickets:
             ticket.span.ended = time.perf_counter()
 
@@ -224,40 +271,28 @@ class RemoteEvaluator(Evaluator):
     """Sums the counts of the sites' held-out images."""
 
     def __init__(self, problem: DeployedProblem) -> None:
-        self._problem, self._round = problem, 0
+        self._problem = problem
 
     def start(self, server: Server) -> Fetch:
-        problem, found = self._problem, dict[str, dict[str, Tensor]]()
-        model = to_arrays({"parameters": server.parameters, "buffers": server.buffers})
-        order = to_text(Order(round=self._round, rate=0.0).model_dump())
-        content = RecordDict({"terms": to_text(problem.terms.table()), "order": order, "server": model})
-
-        def ask(names: list[str]) -> set[str]:
-            for name, reply in problem.ask("evaluate", dict.fromkeys(names, content)).items():
-                try:
-                    found[name] = self._checked(name, reply)
-                except RefusedError as error:
-                    problem.fleet.note(f"Site {name}: its counts are refused, {error}.")
-            return set(found)
-
-        problem.until_enough(self._round, [n for n in problem.terms.sites if _held_out(problem, n)], ask)
-        self._round += 1
+        problem = self._problem
+        with_images = [name for name in problem.terms.sites if _held_out(problem, name)]
+        found = problem.look(
+            "evaluate", server.parameters, server.buffers, with_images, self._forms, self._check
+        )
         keys = sorted({key for counts in found.values() for key in counts})
-        return Fetch({key: _total([c[key] for c in found.values() if key in c]) for key in keys})
+        return Fetch({key: _total([own[key] for own in found.values() if key in own]) for key in keys})
 
-    def _checked(self, name: str, content: RecordDict) -> dict[str, Tensor]:
-        """Counts that fit what the site has said of its held-out images."""
-        problem, classes = self._problem, self._problem.classes
-        if from_text(content, "report") != {"run": problem.terms.run, "round": self._round}:
-            raise RefusedError("they are of another evaluation")
-        held = _held_out(problem, name)
-        widths = {"0": problem.shape.outputs, "1": classes}
-        forms = {f"{s}.{i}": (torch.int64, (classes, width)) for s in held for i, width in widths.items()}
-        counts = from_arrays(content, "counts", forms)
+    def _forms(self, name: str) -> dict[str, Form]:
+        classes, outputs = self._problem.classes, self._problem.shape.outputs
+        held = _held_out(self._problem, name)
+        return {f"{s}.{i}": (torch.int64, (classes, (outputs, classes)[i])) for s in held for i in (0, 1)}
+
+    def _check(self, name: str, counts: Mapping[str, Tensor]) -> None:
+        """They must fit what the site has said of its held-out images."""
+        held = _held_out(self._problem, name)
         for key, count in counts.items():
             if (count < 0).any() or count.sum(1).tolist() != held[key.split(".")[0]]:
                 raise RefusedError(f"{key} does not add up to the images that the site has")
-        return counts
 
 
 def _held_out(problem: DeployedProblem, site: str) -> dict[str, list[int]]:

@@ -109,8 +109,6 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
 
 def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Problem:
     """From what sites say, or have said when the run began."""
-    if experiment.algorithm.calibration is not None:
-        raise VHLError(f"algorithm = {experiment.algorithm.name} needs features of all clients: simulate it.")
     if folder.exists:
         known = folder.data().get("deployment")
         if known is None:
@@ -125,7 +123,7 @@ def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: 
 
 
 def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
-    """The server's own images to test on, in these terms; the experiment's own also say mean and deviation."""
+    """The server's images to test on, in these terms; the experiment's own also say mean and deviation."""
     if not settings.test:
         return None, terms
     seed, directory = terms.experiment.seeds.data, data_directory(settings.data_dir)

@@ -18,6 +18,7 @@ from vhl.algorithms.base import Server, Vectors
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.partitions.base import count_matrix
 from vhl.data.sources.base import Source, data_directory
+from vhl.data.sources.folder import Folder
 from vhl.engine.evaluation import evaluate
 from vhl.engine.material import NaturalData
 from vhl.engine.numerics import Numerics
@@ -28,6 +29,7 @@ from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import write_tensors
+from vhl.flower.decoded import load_decoded
 from vhl.flower.orders import Order
 from vhl.flower.terms import NAME, Facts, Terms
 from vhl.models.files import read_tensors
@@ -124,11 +126,14 @@ class Site:
             self._keep_state(terms, order, outcome.state)
         return outcome, order.state is not None and kept is None
 
+    def moments(self, problem: Problem, server: Server) -> dict[str, Tensor]:
+        """Of the model's features of the site's training images, class by class."""
+        with saying("evaluation", "Features could not be computed; the site's log says why."):
+            return problem.moments(_model(problem, server))
+
     def evaluate(self, problem: Problem, server: Server) -> dict[str, Tensor]:
         """Counts of the model's predictions on the images that the site holds out."""
-        numerics, found = problem.numerics, dict[str, Tensor]()
-        model = FlatModel(problem.initial(), problem.device, numerics.dtype, numerics.compute_dtype)
-        model.load(*(vector.to(problem.device) for vector in (server.parameters, server.buffers)))
+        model, numerics, found = _model(problem, server), problem.numerics, dict[str, Tensor]()
         sets = {"test": problem.natural.test, "validation": problem.natural.validation}
         with saying("evaluation", "Evaluation failed; the site's log says why."), numerics.active():
             for name, stream in sets.items():
@@ -154,7 +159,10 @@ class Site:
     def _data(self, experiment: Experiment) -> Dataset:
         part, seed = _PART.fullmatch(self.settings.data), experiment.seeds.data
         if part is None:
-            return _own_source(self.settings.data, experiment.data).load(self.settings.store, seed)
+            own, store = _own_source(self.settings.data, experiment.data), self.settings.store
+            if isinstance(own, Folder):
+                return load_decoded(own, seed, store)
+            return own.load(store, seed, whole=False)
         dataset = experiment.data.load(data_directory(), seed)
         parts = experiment.partition.assign(dataset, seed)
         mine = int(part[1])
@@ -215,6 +223,14 @@ def _for_one_client(experiment: Experiment, device: str) -> Experiment:
     eager = {"capture": False, "kernels": False, "compile": False, "lanes": 1}
     engine = experiment.engine.model_copy(update=eager)
     return experiment.model_copy(update={"engine": engine, "device": device})
+
+
+def _model(problem: Problem, server: Server) -> FlatModel:
+    numerics = problem.numerics
+    network = problem.build(problem.shape.outputs)
+    model = FlatModel(network, problem.device, numerics.dtype, numerics.compute_dtype)
+    model.load(*(vector.to(problem.device) for vector in (server.parameters, server.buffers)))
+    return model
 
 
 def _on(device: torch.device, server: Server) -> Server:

@@ -61,8 +61,8 @@ def _tensor(name: str, array: Array, dtype: torch.dtype, shape: tuple[int, ...])
         raise RefusedError(
             f"{name} is not what its description says: {found[2]} {found[0]}, {len(numbers)} bytes"
         )
-    order = "F" if found[1] else "C"
-    tensor = torch.from_numpy(np.frombuffer(numbers, wanted).reshape(shape, order=order).copy())
+    values = np.frombuffer(numbers, wanted).reshape(shape, order="F" if found[1] else "C")
+    tensor = torch.from_numpy(values.copy())
     if not tensor.isfinite().all():
         raise RefusedError(f"{name} is not finite")
     return tensor

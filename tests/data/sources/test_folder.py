@@ -165,7 +165,6 @@ def test_a_path_that_is_no_folder(root, read, complains):
     [
         ([], ["holds no images"]),
         (["1.png"], ["1.png is not in a class folder"]),
-        (["a/1.png"], ["one class only (a)"]),
         (["train/1.png", "test/1.png"], ["is not in a class folder"]),
         (["north/train/1.png", "north/test/1.png"], ["is not in a class folder"]),
         (["a/b/c/d/1.png"], ["is not in a class folder"]),
@@ -187,6 +186,14 @@ def test_layouts_that_mean_nothing(root, put, read, paths, texts, complains):
     put(*paths)
     with complains(*texts):
         read()
+
+
+def test_one_class_is_enough_for_a_site_alone(root, put, complains):
+    put(*some("a", 5))
+    source = Folder(path=str(root))
+    assert len(source.load(Path(), whole=False).train) == 4
+    with complains("one class only (a)"):
+        source.load(Path())
 
 
 def test_an_empty_class_is_named(root, put, read, complains):

@@ -90,8 +90,8 @@ def test_the_path_is_as_typed(arrays, tmp_path, monkeypatch):
         ({"labels": np.arange(20) % 2 - 1}, ["labels must count from 0", "-1"]),
         ({"labels": np.arange(20) % 2 + 1}, ["labels must run from 0", "no image has label 0"]),
         ({"labels": np.arange(20) % 2 * 10**15}, ["labels must run from 0", "no image has label 1"]),
-        ({"labels": np.zeros(20, int)}, ["labels hold one class only"]),
-        ({"classes": ["a", "b", "c"]}, ["classes must be 2 names", "(3,)"]),
+        ({"classes": ["a"]}, ["classes must be 2 names", "(1,)"]),
+        ({"classes": [["a", "b"]]}, ["classes must be 2 names", "(1, 2)"]),
         ({"classes": [1, 2]}, ["classes must be 2 names", "int64"]),
         ({"sites": np.zeros(20)}, ["sites must be 20 whole numbers or names", "float64"]),
         ({"sites": ["a"]}, ["sites must be 20", "(1,)"]),
@@ -108,6 +108,19 @@ def test_what_is_wrong_is_said_with_file_and_key(arrays, read, changed, texts, c
     content = {key: value for key, value in (arrays | changed).items() if value is not None}
     with complains("own.npz: ", *texts):
         read(content)
+
+
+def test_a_named_class_may_have_no_image(arrays, read):
+    dataset = read(arrays | {"labels": np.arange(20) % 2 * 2, "classes": ["a", "b", "c"]})
+    assert dataset.classes == ("a", "b", "c") and set(dataset.train.labels.tolist()) == {0, 2}
+
+
+def test_one_class_is_enough_for_a_site_alone(arrays, tmp_path, complains):
+    np.savez(tmp_path / "own.npz", **arrays | {"labels": np.zeros(20, int)})
+    source = Npz(path=str(tmp_path / "own.npz"))
+    assert len(source.load(tmp_path, whole=False).train) == 16
+    with complains("one class only (0)"):
+        source.load(tmp_path)
 
 
 def test_objects_are_not_unpickled(arrays, read, tmp_path, complains):

@@ -129,8 +129,6 @@ def _check(root: Path, pictures: list[Picture], empty: list[Picture]) -> None:
         odd = min(classes["train"] ^ classes["test"])
         has, lacks = ("train", "test") if odd in classes["train"] else ("test", "train")
         raise VHLError(f"{root} has class {odd} in {has} but not in {lacks}; both need the same classes.")
-    if len(classes["train"]) < 2:
-        raise VHLError(f"{root} has one class only ({_listed(classes['train'])}); at least two are needed.")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -50,9 +50,15 @@ class Source(ImageStream):
         """Read the files as they are (``seed`` decides a split where the files have none)."""
         raise NotImplementedError
 
-    def load(self, data_dir: Path, seed: int = 0) -> Dataset:
-        """Read, bring to the size and channels asked for, and split off the validation images."""
+    def load(self, data_dir: Path, seed: int = 0, *, whole: bool = True) -> Dataset:
+        """Read, bring to the size and channels asked for, and split off the validation images.
+
+        Not ``whole`` are the data of one site of several, which may have a single class.
+        """
         dataset = self.read(data_dir, seed)
+        if whole and len(dataset.classes) < 2:
+            found = ", ".join(dataset.classes)
+            raise VHLError(f"data = {self.name} has one class only ({found}); at least two are needed.")
         train, test = self._fit(dataset.train), self._fit(dataset.test)
         validation = None
         if self.validation:

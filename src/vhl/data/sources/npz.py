@@ -22,7 +22,7 @@ class Npz(Source):
 
     ``images`` 8-bit (N, H, W) or (N, H, W, C) with 1 or 3 channels; ``labels`` whole numbers from 0.
     Optional: ``test_images`` and ``test_labels``; ``sites``, a number or name for each of ``images``;
-    ``classes``, a name for each label.
+    ``classes``, a name for each label; then a label may have no image.
     """
 
     primary: ClassVar[str | None] = "path"
@@ -97,13 +97,14 @@ class _Arrays:
         return column
 
     def class_names(self, train: ImageSet) -> tuple[str, ...]:
+        """The names given, of which some may have no image here; else the labels themselves."""
+        if "classes" in self.content:
+            names, labels = self.content["classes"], int(train.labels.max()) + 1
+            if names.ndim != 1 or len(names) < labels or names.dtype.kind != "U":
+                raise self.wrong("classes", f"must be {labels} names, not {names.dtype} {names.shape}")
+            return tuple(str(name) for name in names)
         present = np.unique(train.labels)
         gaps = np.flatnonzero(present != np.arange(len(present)))
         if len(gaps):
             raise self.wrong("labels", f"must run from 0 without gaps, but no image has label {gaps[0]}")
-        if len(present) < 2:
-            raise self.wrong("labels", "hold one class only; at least two are needed")
-        names = self.content.get("classes", present.astype(str))
-        if names.shape != present.shape or names.dtype.kind != "U":
-            raise self.wrong("classes", f"must be {len(present)} names, not {names.dtype} {names.shape}")
-        return tuple(str(name) for name in names)
+        return tuple(present.astype(str).tolist())

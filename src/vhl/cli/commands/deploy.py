@@ -1,0 +1,98 @@
+"""`vhl deploy`: an experiment as a Flower app, on machines that keep their images to themselves."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import tempfile
+from pathlib import Path
+
+from vhl.cli import settings
+from vhl.cli.display import console
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.runs.folder import RunFolder
+from vhl.runs.session import default_name
+
+
+def main(arguments: argparse.Namespace) -> None:
+    if importlib.util.find_spec("flwr") is None:
+        raise VHLError("Deployment needs the package flwr; install it with pip install 'vhl[flower]'.")
+    actions = {"init": _init, "keys": _keys, "local": _local, "commands": _commands}
+    actions[arguments.action](arguments)
+
+
+def _init(arguments: argparse.Namespace) -> None:
+    from vhl.flower.folder import write_app
+
+    experiment = settings.read(arguments.settings)
+    chosen = {
+        "sites": arguments.sites,
+        "test": arguments.test,
+        "runs-dir": str(arguments.runs_dir.absolute()),
+        "data-dir": "" if arguments.data_dir is None else str(arguments.data_dir.absolute()),
+    }
+    write_app(arguments.folder, experiment, chosen)
+    _say(
+        f"{arguments.folder}; its pyproject.toml explains the settings of a run, and `vhl deploy commands "
+        f"{arguments.folder} --host NAME --site NAME ...` says what to type where."
+    )
+
+
+def _keys(arguments: argparse.Namespace) -> None:
+    from vhl.flower.keys import make_authority, make_node_key
+
+    folder = arguments.folder
+    if arguments.whose == "server":
+        make_authority(folder, arguments.host)
+        _say(f"{folder / 'ca.pem'} is for every site; the other files in {folder} stay on the server.")
+    else:
+        make_node_key(folder, arguments.name)
+        _say(f"{folder / arguments.name}.pub is for the server; {folder / arguments.name}.key stays here.")
+
+
+def _commands(arguments: argparse.Namespace) -> None:
+    from vhl.flower.commands import commands
+
+    print(commands(arguments.app, arguments.host, arguments.site))  # noqa: T201 - as it is: rich would fold lines
+
+
+def _local(arguments: argparse.Namespace) -> None:
+    """Site I has part I of the partition; logs are kept only where something went wrong."""
+    experiment = settings.read(arguments.settings)
+    experiment = experiment.with_(partition={"clients": arguments.sites})
+    experiment = experiment.with_(name=experiment.name or default_name(experiment))
+    run = RunFolder(arguments.runs_dir / experiment.name)
+    if run.exists and not arguments.resume:
+        raise VHLError(f"{run.path} exists already; --resume continues it, name=NAME begins another.")
+    folder = Path(tempfile.mkdtemp(prefix="vhl-deploy-"))
+    try:
+        _run(experiment, arguments, folder)
+    except KeyboardInterrupt:
+        shutil.rmtree(folder)
+        raise KeyboardInterrupt("The same command with --resume continues." if run.exists else "") from None
+    shutil.rmtree(folder)
+    _say(f"The run is in {run.path}.")
+
+
+def _run(experiment: Experiment, arguments: argparse.Namespace, folder: Path) -> None:
+    from vhl.flower.folder import write_app
+    from vhl.flower.local import LocalDeployment
+
+    runs = arguments.runs_dir.absolute()
+    chosen = {"sites": arguments.sites, "test": "experiment", "runs-dir": str(runs), "wait": 120}
+    write_app(folder / "app", experiment, {**chosen, "resume": arguments.resume})
+    sites = {
+        f"site-{index + 1}": {
+            "data": f"part:{index}",
+            "store": str(runs / experiment.name / "sites" / f"site-{index + 1}"),
+        }
+        for index in range(arguments.sites)
+    }
+    with LocalDeployment(folder, sites, insecure=arguments.insecure) as deployment:
+        deployment.run(folder / "app", _say)
+
+
+def _say(line: str) -> None:
+    console.print(line, markup=False, soft_wrap=True)

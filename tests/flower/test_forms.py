@@ -79,7 +79,9 @@ def test_forms_are_those_of_a_clients_outcome(make, algorithm, objective):
     ],
     ids=str,
 )
-@pytest.mark.parametrize(("algorithm", "objective"), [("scaffold", "vhl"), ("moon", "naive"), ("feddyn", "vfa")])
+@pytest.mark.parametrize(
+    ("algorithm", "objective"), [("scaffold", "vhl"), ("moon", "naive"), ("feddyn", "vfa")]
+)
 def test_forms_hold_for_other_settings(make, algorithm, objective, settings):
     check(make(algorithm=algorithm, objective=objective, **settings))
 

@@ -120,16 +120,22 @@ def ports(deployment: LocalDeployment) -> list[int]:
 def test_registered_sites_answer_and_strangers_do_not(
     tmp_path: Path, dummy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One stranger has a key that nobody registered, the other none: Flower then makes one up."""
     register = LocalDeployment.register
     monkeypatch.setattr(LocalDeployment, "register", lambda self, keys: register(self, keys[:1]))
-    sites = {"north": {"data": 'a "b" c'}, "stranger": {"data": "d"}}
+    sites = {"north": {"data": 'a "b" c'}, "stranger": {"data": "d"}, "nobody": {"data": "e"}}
     lines: list[str] = []
     with LocalDeployment(tmp_path / "work", sites) as deployment:
+        _, *strangers = deployment.nodes
+        strangers[1].kill()
+        option = strangers[1].command.index("--auth-supernode-private-key")
+        del strangers[1].command[option : option + 2]
+        strangers[1].start()
         deployment.run(dummy(ONE_ROUND, sites=1), lines.append)
-        stranger = deployment.nodes[1]
-        assert stranger.process is not None and stranger.process.wait(30) == 1
-        assert "Exit Code: 305" in stranger.log.read_text(encoding="utf-8")
-        assert "--insecure" not in " ".join(stranger.command)
+        for node in strangers:
+            assert node.process is not None and node.process.wait(30) == 1
+            assert "Exit Code: 305" in node.log.read_text(encoding="utf-8")
+            assert "--insecure" not in node.command
     assert """answers: ['north a "b" c']""" in lines
     assert left_behind(*ports(deployment), tmp_path) == []
 
@@ -151,7 +157,7 @@ def test_a_server_that_does_not_start(
     monkeypatch.setattr(
         "vhl.flower.local.make_authority",
         lambda folder, hosts: [
-            (folder.mkdir(exist_ok=True), (folder / name).write_text("nothing"))
+            (folder.mkdir(parents=True, exist_ok=True), (folder / name).write_text("nothing"))
             for name in ("ca.pem", "server.pem", "server.key")
         ],
     )

@@ -457,6 +457,16 @@ def test_a_set_that_differs_in_one_bit_is_the_servers_to_give(make, tmp_path, vi
     assert problem.virtual is not None and (problem.virtual.images.images == pixels).all()
 
 
+def test_any_virtual_set_can_be_received(make, tmp_path):
+    """Also one whose generator keeps no files, as it reads others' images."""
+    source = {"name": "dataset", "source": {"name": "digits"}, "per_class": 3}
+    site = make(virtual="receive")
+    terms = terms_of(site, experiment=VIRTUAL.with_(virtual=source))
+    site.receive_virtual(terms, virtual_set(*key(terms), tmp_path))
+    problem = site.problem(terms)
+    assert problem.virtual is not None and content(problem.virtual.images) == terms.virtual
+
+
 def test_terms_without_a_virtual_set_have_none_to_train_on(make):
     site = make()
     with pytest.raises(SiteError) as caught:
@@ -553,7 +563,9 @@ def test_what_goes_wrong_at_the_site_is_told_without_a_path(scene, tmp_path, cap
 
 @pytest.mark.parametrize("kind", ["query.hello", "train", "evaluate", "query.virtual"])
 @pytest.mark.parametrize(
-    "config", [{}, {"name": "a/b", "data": "npz:x"}, {"name": "here"}, {"name": "here", "virtual": "x"}], ids=str
+    "config",
+    [{}, {"name": "a/b", "data": "npz:x"}, {"name": "here"}, {"name": "here", "virtual": "x"}],
+    ids=str,
 )
 def test_wrong_settings_are_told_without_a_path(scene, tmp_path, kind, config):
     _, terms, server = scene
@@ -650,7 +662,16 @@ def _swap(key: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
         _swap("server", to_arrays({})),
         _swap("server", to_arrays({"parameters": torch.zeros(1), "buffers": torch.zeros(1)})),
     ],
-    ids=["nothing", "terms alone", "empty terms", "a round before the first", "no rate", "more", "none", "short"],
+    ids=[
+        "nothing",
+        "terms alone",
+        "empty terms",
+        "a round before the first",
+        "no rate",
+        "more",
+        "none",
+        "short",
+    ],
 )
 def test_a_message_that_is_no_order_is_refused(scene, tmp_path, change):
     site, terms, server = scene

@@ -269,7 +269,9 @@ def test_a_bad_header_is_refused(name):
     st.one_of(
         st.binary(max_size=200),
         st.text("{}[]()'\"<f4:,descrshapotn_ 012\n-", max_size=120).map(str.encode),
-        st.integers(0, 60).map(lambda cut: b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }"[:cut]),
+        st.integers(0, 60).map(
+            lambda cut: b"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }"[:cut]
+        ),
     )
 )
 def test_any_other_header_is_refused(text):

@@ -23,6 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_data(commands)
     _add_bench(commands)
     _add_paper(commands)
+    _add_deploy(commands)
     return parser
 
 
@@ -247,6 +248,50 @@ def _add_paper(commands: Commands) -> None:  # type: ignore[valid-type]
             default=Path("results"),
             help="where records of runs lie (default: results)",
         )
+
+
+def _add_deploy(commands: Commands) -> None:  # type: ignore[valid-type]
+    deploy = _command(commands, "deploy", "train where the data are: the experiment as a Flower app")
+    actions = deploy.add_subparsers(dest="action", metavar="ACTION", required=True)
+    runs_dir = {"type": Path, "default": Path("runs"), "help": "where run folders go (default: runs)"}
+
+    init = _command(actions, "init", "write the app folder, ready for `flwr run`")
+    init.add_argument("folder", type=Path, metavar="FOLDER")
+    init.add_argument("settings", nargs="*", metavar="EXPERIMENT.toml | KEY=VALUE", help=_SETTINGS)
+    init.add_argument("--sites", type=_count, required=True, metavar="N", help="sites that take part")
+    init.add_argument(
+        "--test",
+        default="",
+        metavar="folder:PATH",
+        help="the server's own test images (default: what the sites hold out counts)",
+    )
+    init.add_argument("--runs-dir", **runs_dir)  # type: ignore[arg-type]
+    _add_data_dir(init)
+
+    keys = _command(actions, "keys", "make certificates and keys")
+    whose = keys.add_subparsers(dest="whose", metavar="WHOSE", required=True)
+    server = _command(whose, "server", "on the server: an authority and the server's certificate")
+    server.add_argument("folder", type=Path, metavar="FOLDER")
+    server.add_argument(
+        "--host", action="append", required=True, metavar="NAME", help="its name or address; again for more"
+    )
+    site = _command(whose, "site", "at a site: its node's key")
+    site.add_argument("folder", type=Path, metavar="FOLDER")
+    site.add_argument("name", metavar="NAME", help="the site's name")
+
+    local = _command(actions, "local", "try it on this machine: a server and N sites, with TLS")
+    local.add_argument("sites", type=_count, metavar="N", help="sites; each has a part of the data")
+    local.add_argument("settings", nargs="*", metavar="EXPERIMENT.toml | KEY=VALUE", help=_SETTINGS)
+    local.add_argument("--runs-dir", **runs_dir)  # type: ignore[arg-type]
+    local.add_argument("--resume", action="store_true", help="continue a run that was cut off")
+    local.add_argument("--insecure", action="store_true", help="without TLS, and without keys")
+
+    text = _command(actions, "commands", "print what to type on the server and at each site")
+    text.add_argument("app", type=Path, metavar="FOLDER", help="what `vhl deploy init` wrote")
+    text.add_argument("--host", required=True, metavar="NAME", help="the server's name or address")
+    text.add_argument(
+        "--site", action="append", required=True, metavar="NAME", help="a site's name; again for each"
+    )
 
 
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:  # type: ignore[valid-type]

@@ -20,7 +20,7 @@ export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 
 # === 1. On the server, once: its certificate ===
 vhl deploy keys server keys --host {host}
-# Send keys/ca.pem to every site, for its folder keys. keys/ca.key and keys/server.key stay here and are shown to nobody.
+# Send keys/ca.pem to every site, for its folder keys. keys/ca.key and keys/server.key never leave the server.
 
 # === 2. At each site, once: its key ===
 {site_keys}

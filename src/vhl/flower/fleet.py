@@ -16,9 +16,19 @@ from vhl.flower.terms import Facts
 from vhl.flower.wire import RefusedError, from_text, to_text
 
 _PAUSE = 0.2  # seconds between looks for replies
-_ASK_AGAIN = 60.0  # seconds until a node whose answer was no good is asked once more
+_ASK_AGAIN = 60.0  # seconds until a node that did not answer well is asked once more who it is
 
 Note = Callable[[str], None]
+
+
+@dataclass
+class _Greeting:
+    """A question of who a node is."""
+
+    number: str
+    """Of the message; empty once there was an answer."""
+    until: float
+    """When it may be asked once more."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Fleet:
         """The node of each site that is there."""
         self.facts: dict[str, Facts] = {}
         """What each site has said of its data; that may not change within a run."""
-        self._asked: dict[int, float] = {}
+        self._greeted: dict[int, _Greeting] = {}
 
     def gather(self, count: int) -> list[Facts]:
         """Wait for so many sites."""
@@ -62,26 +72,36 @@ class Fleet:
         return [self.facts[name] for name in sorted(self.nodes)]
 
     def meet(self) -> None:
-        """Forget nodes that have gone, and ask those that have come who they are."""
+        """Forget nodes that have gone, ask those that have come who they are, and hear who has answered.
+
+        Without waiting: a node that died still counts as present for a minute, and must not hold up a round.
+        """
         present = set(self._grid.get_node_ids())
         for name in [name for name, node in self.nodes.items() if node not in present]:
             self.note(f"Site {name} has gone.")
             del self.nodes[name]
         now = time.monotonic()
-        new = [
-            node
-            for node in present - set(self.nodes.values())
-            if now - self._asked.get(node, -_ASK_AGAIN) >= _ASK_AGAIN
-        ]
-        self._asked |= dict.fromkeys(new, now)
-        hello = RecordDict({"hello": to_text({"experiment": self._experiment.table()})})
-        for node, content in self._exchange("query.hello", dict.fromkeys(new, hello)).items():
-            try:
-                if (said := complaint(content)) is not None:
-                    raise RefusedError(said.sentence.rstrip("."))
-                self._welcome(node, Facts.read(from_text(content, "facts")))
-            except RefusedError as error:
-                self.note(f"A node is refused: {error}.")
+        self._greeted = {n: g for n, g in self._greeted.items() if n in present and now < g.until}
+        for node in sorted(present - set(self.nodes.values()) - self._greeted.keys()):
+            hello = RecordDict({"hello": to_text({"experiment": self._experiment.table()})})
+            self._greeted[node] = _Greeting(
+                self._push("query.hello", node, hello, _ASK_AGAIN), now + _ASK_AGAIN
+            )
+        for node, greeting in self._greeted.items():
+            if greeting.number and (reply := self._pull(greeting.number, node)) is not None:
+                greeting.number = ""
+                self._hear(node, reply)
+        self._greeted = {n: g for n, g in self._greeted.items() if n not in self.nodes.values()}
+
+    def _hear(self, node: int, reply: Message) -> None:
+        if not reply.has_content():
+            return
+        try:
+            if (said := complaint(reply.content)) is not None:
+                raise RefusedError(said.sentence.rstrip("."))
+            self._welcome(node, Facts.read(from_text(reply.content, "facts")))
+        except RefusedError as error:
+            self.note(f"A node is refused: {error}.")
 
     def _welcome(self, node: int, facts: Facts) -> None:
         if facts.name in self.nodes:
@@ -89,34 +109,38 @@ class Fleet:
         if self.facts.setdefault(facts.name, facts) != facts:
             raise RefusedError(f"the data of site {facts.name} have changed since the run began")
         self.nodes[facts.name] = node
-        self._asked.pop(node)
         self.note(f"Site {facts.name} has come: {sum(facts.train)} training images.")
 
     def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
-        """The answers of the sites that gave one, in the order of the questions."""
-        names = {self.nodes[name]: name for name in contents}
-        found = self._exchange(kind, {self.nodes[name]: content for name, content in contents.items()})
-        answers = {names[node]: content for node, content in found.items()}
-        return {name: answers[name] for name in contents if name in answers}
+        """The answers of the sites that gave one in time, in the order of the questions.
 
-    def _exchange(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
-        """Messages out, replies in; what is no reply is noted and left out."""
-        seconds, waiting, found = self.patience.reply, dict[str, int](), dict[int, RecordDict]()
-        for node, content in contents.items():
-            # One at a time: a message too large must not take the others with it.
-            for number in self._grid.push_messages([Message(content, node, kind, ttl=seconds)]):
-                waiting[number] = node
+        A site that did not is taken for gone until it says hello again.
+        """
+        seconds, found = self.patience.reply, dict[str, RecordDict]()
+        waiting = {
+            name: self._push(kind, self.nodes[name], content, seconds) for name, content in contents.items()
+        }
         until = time.monotonic() + seconds
         while waiting and time.monotonic() < until:
-            for number, node in list(waiting.items()):
-                if (reply := self._pull(number, node)) is not None:
-                    del waiting[number]
-                    found |= {node: reply.content} if reply.has_content() else {}
+            for name, number in list(waiting.items()):
+                if (reply := self._pull(number, self.nodes[name])) is not None:
+                    del waiting[name]
+                    found |= {name: reply.content} if reply.has_content() else {}
             if waiting:
                 time.sleep(_PAUSE)
-        for node in waiting.values():
-            self.note(f"{self._called(node)} did not answer within {seconds:g} s.")
-        return found
+        for name in waiting:
+            self.note(f"Site {name} did not answer within {seconds:g} s.")
+            del self.nodes[name]
+        return {name: found[name] for name in contents if name in found}
+
+    def _push(self, kind: str, node: int, content: RecordDict, seconds: float) -> str:
+        """Send a message that is worth an answer for so long: one at a time, for others may be too large."""
+        sent = list(self._grid.push_messages([Message(content, node, kind, ttl=seconds)]))
+        if not sent or not sent[0]:
+            raise VHLError(
+                f"Flower did not take a message to {self._called(node)}; the server's log says why."
+            )
+        return sent[0]
 
     def _pull(self, number: str, node: int) -> Message | None:
         """The reply to one message, if it is there."""

@@ -16,13 +16,13 @@ from vhl.files import write_bytes
 from vhl.registry import suggest
 
 SETTINGS: dict[str, tuple[str | int | bool, str]] = {
-    "sites": (0, "sites that take part"),
+    "sites": (2, "sites to wait for at the start"),
     "test": (
         "",
         "'' sums the sites' held-out images; or 'experiment', 'folder:PATH', 'npz:PATH' at the server",
     ),
     "classes": ("", "names of the classes, 'a, b, c'; '' lets the sites' folders say them"),
-    "runs-dir": ("", "where the run folder goes, on the server"),
+    "runs-dir": ("runs", "where the run folder goes, on the server"),
     "resume": (False, "continue a run that was cut off, or give it more rounds"),
     "round-timeout": (600, "seconds until a round goes on without the sites that have not answered"),
     "wait": (600, "seconds to wait for the sites to come"),

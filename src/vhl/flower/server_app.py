@@ -22,6 +22,7 @@ from vhl.engine.threads import choose_threads
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.flower.fleet import Fleet, Note, Patience
+from vhl.flower.folder import SETTINGS
 from vhl.flower.remote import DeployedProblem
 from vhl.flower.terms import Facts, Terms, agree
 from vhl.registry import build
@@ -42,26 +43,26 @@ class Settings:
     classes: tuple[str, ...]
     """The classes, where sites shall not agree on them by themselves."""
     runs: Path
-    data_dir: Path | None
+    data_dir: Path
     resume: bool
     patience: Patience
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
-        names = [name.strip() for name in str(config.get("classes", "")).split(",")]
-        patience = Patience(
-            reply=float(config.get("round-timeout", 600)),
-            sites=float(config.get("wait", 600)),
-            least=int(config.get("min-sites", 0)),
-        )
+        chosen = {key: config.get(key, default) for key, (default, _) in SETTINGS.items()}
+        names = [name.strip() for name in str(chosen["classes"]).split(",")]
         return cls(
-            sites=int(config.get("sites", 2)),
-            test=str(config.get("test", "")),
+            sites=int(chosen["sites"]),
+            test=str(chosen["test"]),
             classes=tuple(name for name in names if name),
-            runs=Path(str(config.get("runs-dir", "runs"))),
-            data_dir=data_directory(str(config.get("data-dir", "")) or None),
-            resume=bool(config.get("resume", False)),
-            patience=patience,
+            runs=Path(str(chosen["runs-dir"])),
+            data_dir=data_directory(str(chosen["data-dir"])),
+            resume=bool(chosen["resume"]),
+            patience=Patience(
+                reply=float(chosen["round-timeout"]),
+                sites=float(chosen["wait"]),
+                least=int(chosen["min-sites"]),
+            ),
         )
 
 
@@ -126,7 +127,7 @@ def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
     """The server's images to test on, in these terms; the experiment's own also say mean and deviation."""
     if not settings.test:
         return None, terms
-    seed, directory = terms.experiment.seeds.data, data_directory(settings.data_dir)
+    seed, directory = terms.experiment.seeds.data, settings.data_dir
     if settings.test == _OWN:
         source = terms.experiment.data
         dataset = source.load(directory, seed)

@@ -76,6 +76,10 @@ class Settings:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
+        """In Flower's simulation runtime a node is known by a number: that part of the experiment's data."""
+        if "partition-id" in config:
+            part = int(config["partition-id"])
+            config = {"name": f"part-{part:06d}", "data": f"part:{part}", **config}
         name, data = str(config.get("name", "")), str(config.get("data", ""))
         if not NAME.fullmatch(name):
             raise VHLError(f"name = {name!r} in the node's configuration; use letters, digits, . _ and -.")
@@ -96,7 +100,8 @@ class Site:
 
     def facts(self, experiment: Experiment) -> Facts:
         with saying("data", "The site's data could not be read; its log says why."):
-            return Facts.of(self.settings.name, self._data(experiment))
+            open_ = experiment.data.mean is None or experiment.data.std is None
+            return Facts.of(self.settings.name, self._data(experiment), sums=open_)
 
     def problem(self, terms: Terms) -> Problem:
         experiment = _for_one_client(terms.experiment, self.settings.device)

@@ -60,14 +60,16 @@ class Facts(BaseModel):
         return self
 
     @classmethod
-    def of(cls, name: str, dataset: Dataset) -> Facts:
+    def of(cls, name: str, dataset: Dataset, *, sums: bool = True) -> Facts:
+        """Without ``sums``, which serve the common mean and deviation, they are 0."""
+
         def count(images: ImageSet | None) -> list[int]:
             labels = np.zeros(0, np.int64) if images is None else images.labels
             return [int(own) for own in np.bincount(labels, minlength=len(dataset.classes))]
 
         channels = range(dataset.train.shape[2])
         values = [np.bincount(dataset.train.images[..., c].ravel(), minlength=256) for c in channels]
-        levels = np.arange(256)
+        levels = np.arange(256) if sums else np.zeros(256, int)
         return cls(
             name=name,
             classes=list(dataset.classes),

@@ -83,12 +83,11 @@ def _run(experiment: Experiment, arguments: argparse.Namespace, folder: Path) ->
     runs = arguments.runs_dir.absolute()
     chosen = {"sites": arguments.sites, "test": "experiment", "runs-dir": str(runs), "wait": 120}
     write_app(folder / "app", experiment, {**chosen, "resume": arguments.resume})
+    digits = len(str(arguments.sites))
+    names = [f"site-{index + 1:0{digits}d}" for index in range(arguments.sites)]  # in order as words too
     sites = {
-        f"site-{index + 1}": {
-            "data": f"part:{index}",
-            "store": str(runs / experiment.name / "sites" / f"site-{index + 1}"),
-        }
-        for index in range(arguments.sites)
+        name: {"data": f"part:{index}", "store": str(runs / experiment.name / "sites" / name)}
+        for index, name in enumerate(names)
     }
     with LocalDeployment(folder, sites, insecure=arguments.insecure) as deployment:
         deployment.run(folder / "app", _say)

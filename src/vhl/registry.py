@@ -13,7 +13,9 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -84,6 +86,19 @@ def name_of(cls: type) -> str:
     return _names.get(cls, f"{cls.__module__}:{cls.__qualname__}")
 
 
+_installed_only = ContextVar("installed_only", default=False)
+
+
+@contextmanager
+def installed_only() -> Iterator[None]:
+    """Find installed components alone: a name that came by network must not load code."""
+    token = _installed_only.set(True)
+    try:
+        yield
+    finally:
+        _installed_only.reset(token)
+
+
 def find(room: str, name: str) -> Any:
     """The class called ``name``, or what ``FILE.py:CLASS`` or ``package.module:CLASS`` points to."""
     if name in available(room):
@@ -91,6 +106,8 @@ def find(room: str, name: str) -> Any:
         _names.setdefault(loaded, name)  # a package may register a class that it defines elsewhere
         return loaded
     if ":" in name:
+        if _installed_only.get():
+            raise VHLError(f"{name!r} is no part of the package installed here.")
         return _load_own(name)
     singular = room.removesuffix("s")
     raise VHLError(f"There is no {singular} called {name!r}{suggest(name, available(room))}")

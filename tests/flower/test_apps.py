@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 
 from vhl.classifier import classifier
 from vhl.engine.simulation import Simulation, State
+from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.registry import available
 from vhl.runs.folder import RunFolder
@@ -98,6 +99,34 @@ def test_the_report_and_the_model_are_those_of_any_run(experiment: Experiment, d
     digits = torch.from_numpy((load_digits().images[:200] * 15).astype(np.uint8))[..., None]
     right = model(digits).argmax(1) == torch.from_numpy(load_digits().target[:200])
     assert right.float().mean() == pytest.approx(folder.records()[-1].natural_accuracy, abs=0.15)
+
+
+def test_in_flowers_simulation_runtime_nodes_have_numbers_alone(
+    experiment: Experiment, deploy: Any, tmp_path: Path
+) -> None:
+    deployment = deploy([{"name": f"ignored{i}", "partition-id": i, "num-partitions": 3} for i in range(3)])
+    for context in deployment.grid.contexts.values():
+        del context.node_config["name"]
+    experiment = experiment.with_(rounds=1)
+    assert_equal(deployment.run(experiment), experiment, tmp_path / "server")
+
+
+def test_sites_hold_out_validation_images_too(experiment: Experiment, deployment: Any) -> None:
+    folder = deployment.run(experiment.with_(data={"validation": 0.2}), test="")
+    found = [record.validation_accuracy for record in folder.records()]
+    manifest = folder.manifest()
+    assert manifest is not None and manifest["best"]["validation_accuracy"] == max(found)
+    assert sum(sum(own["validation"]) for own in folder.data()["deployment"]["facts"]) == 50
+
+
+def test_an_experiment_with_code_of_its_own_is_refused_at_once(
+    experiment: Experiment, deployment: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "from vhl.algorithms.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
+    )
+    with pytest.raises(VHLError, match="is no part of the package installed here"):
+        deployment.run(experiment.with_(algorithm=f"{tmp_path / 'own.py'}:Mine"))
 
 
 # --- data of their own ---------------------------------------------------------------------------------

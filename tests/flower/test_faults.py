@@ -13,11 +13,14 @@ import pytest
 import torch
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
+from vhl.data.images import ImageSet
 from vhl.engine.simulation import Simulation
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.flower import client_app
 from vhl.flower.wire import to_text
+from vhl.runs.session import Session
+from vhl.virtual.sets import virtual_set
 
 Spoil = Callable[[RecordDict], None]
 
@@ -324,8 +327,6 @@ def test_a_run_goes_on_where_the_server_left_it(
 
 
 def test_a_simulation_is_no_run_of_sites(experiment: Experiment, deployment: Any, tmp_path: Path) -> None:
-    from vhl.runs.session import Session
-
     list(Session(experiment, tmp_path / "runs", data_dir=tmp_path))
     with pytest.raises(VHLError, match="is no run of sites"):
         deployment.run(experiment.with_(rounds=4), resume=True)
@@ -335,34 +336,17 @@ def test_a_simulation_is_no_run_of_sites(experiment: Experiment, deployment: Any
 
 
 def test_a_site_whose_processor_rounds_differently_gets_the_servers_set_once(
-    experiment: Experiment, deployment: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    experiment: Experiment, deployment: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vhl.data.images import ImageSet
-    from vhl.virtual import sets
-
-    made = sets.virtual_set
-
     def rounded(*key: Any) -> ImageSet:
-        found = made(*key)
+        found = virtual_set(*key)
         return ImageSet(found.images ^ 1, found.labels)
 
     monkeypatch.setattr("vhl.flower.site.virtual_set", rounded)
-    monkeypatch.setattr("vhl.flower.site.stored_set", lambda *key: _not_its_own(sets.stored_set(*key)))
-    sent: list[str] = []
-
-    def _not_its_own(found: ImageSet | None) -> ImageSet | None:
-        return found if sent else None
-
-    push = deployment.grid.push_messages
-
-    def watched(messages: Any) -> Any:
-        messages = list(messages)
-        sent.extend(m.metadata.message_type for m in messages if m.metadata.message_type == "query.virtual")
-        return push(messages)
-
-    monkeypatch.setattr(deployment.grid, "push_messages", watched)
     folder = deployment.run(experiment)
-    assert len(sent) == 3 and [record.left_out for record in folder.records()] == [[], [], []]
+    kinds = [message.metadata.message_type for message in deployment.grid.sent]
+    assert kinds.count("query.virtual") == 3
+    assert [record.left_out for record in folder.records()] == [[], [], []]
 
 
 def test_a_small_site_may_wait_for_the_set(experiment: Experiment, deploy: Any, tmp_path: Path) -> None:

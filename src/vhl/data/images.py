@@ -79,7 +79,7 @@ class ImageStream(Component):
     def statistics(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Channel means and deviations to normalise with: the ones set, or those of ``images``."""
         channels = images.shape[-1]
-        mean, std = self._spread("mean", self.mean, channels), self._spread("std", self.std, channels)
+        mean, std = self.spread("mean", channels), self.spread("std", channels)
         if mean is None or std is None:
             measured_mean, measured_std = _measure(images)
             mean = measured_mean if mean is None else mean
@@ -87,8 +87,9 @@ class ImageStream(Component):
             std = np.maximum(measured_std, 1e-6) if std is None else std
         return mean, std
 
-    def _spread(self, key: str, values: tuple[float, ...] | None, channels: int) -> np.ndarray | None:
-        """One value for each channel, where values are set: as many, or one for all."""
+    def spread(self, key: str, channels: int) -> np.ndarray | None:
+        """One ``mean`` or ``std`` for each channel, where they are set: as many, or one for all."""
+        values: tuple[float, ...] | None = getattr(self, key)
         if values is None:
             return None
         if len(values) not in (1, channels):

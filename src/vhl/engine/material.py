@@ -12,8 +12,7 @@ from vhl.engine.numerics import Numerics
 from vhl.engine.stream import Stream
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
-from vhl.virtual.base import Progress
-from vhl.virtual.sets import virtual_set
+from vhl.virtual.base import Generator
 
 
 class NaturalData:
@@ -58,18 +57,9 @@ class NaturalData:
 class VirtualData:
     """The virtual images."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        classes: int,
-        shape: tuple[int, int, int],
-        directory: Path,
-        numerics: Numerics,
-        progress: Progress | None,
-    ) -> None:
-        generator, seed = experiment.virtual, experiment.seeds.data
+    def __init__(self, images: ImageSet, generator: Generator, numerics: Numerics) -> None:
         device, dtype = numerics.device, numerics.dtype
-        self.images = virtual_set(generator, classes, shape, seed, directory, device, progress)
-        statistics = generator.statistics(self.images.images)
-        self.train = Stream(self.images, generator, statistics, device, dtype=dtype)
-        self.plain = Stream(self.images, generator, statistics, device, augment=False, dtype=dtype)
+        self.images = images
+        statistics = generator.statistics(images.images)
+        self.train = Stream(images, generator, statistics, device, dtype=dtype)
+        self.plain = Stream(images, generator, statistics, device, augment=False, dtype=dtype)

@@ -119,17 +119,14 @@ class Problem:
 
     def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
         experiment, numerics, classes = self.experiment, self.numerics, self.virtual_classes
-        shape = self.dataset.train.shape
-        return self.workshop.virtual.get(
-            lambda: VirtualData(experiment, classes, shape, directory, numerics, progress),
-            experiment.virtual,
-            classes,
-            shape,
-            experiment.seeds.data,
-            directory,
-            numerics.device,
-            numerics.dtype,
-        )
+        generator, shape, seed = experiment.virtual, self.dataset.train.shape, experiment.seeds.data
+
+        def make() -> VirtualData:
+            images = virtual_set(generator, classes, shape, seed, directory, self.device, progress)
+            return VirtualData(images, generator, numerics)
+
+        words = (generator, classes, shape, seed, directory, numerics.device, numerics.dtype)
+        return self.workshop.virtual.get(make, *words)
 
     @property
     def classes(self) -> int:

@@ -263,7 +263,7 @@ class Simulation:
             found["accuracy"] = self.evaluation.accuracy
             found["natural_accuracy"] = self.evaluation.natural_accuracy
             found["per_class"] = self.evaluation.per_class
-            if self.problem.natural.validation is not None:
+            if landed.has("validation"):
                 found["validation_accuracy"] = landed.read("validation").accuracy
         return Record(round=round_, seconds=seconds, **found)
 
@@ -285,6 +285,9 @@ class _Landed:
     @property
     def ready(self) -> bool:
         return self.drift.ready and (self.counts is None or self.counts.ready)
+
+    def has(self, name: str) -> bool:
+        return self.counts is not None and f"{name}.0" in self.counts.get()
 
     def read(self, name: str) -> Evaluation:
         assert self.counts is not None

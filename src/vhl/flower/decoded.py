@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from safetensors.numpy import save
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.folder import Folder
+from vhl.errors import VHLError
 from vhl.files import write_bytes
 
+_log = logging.getLogger(__name__)
 _SETS = ("train", "test", "validation")
 
 
@@ -24,7 +27,10 @@ def load_decoded(source: Folder, seed: int, store: Path) -> Dataset:
     dataset = _read(file, key)
     if dataset is None:
         dataset = source.load(store, seed, whole=False)
-        _write(file, dataset, key)
+        try:
+            _write(file, dataset, key)
+        except VHLError as error:
+            _log.warning("Images are decoded anew for every message: %s", error)
     return dataset
 
 

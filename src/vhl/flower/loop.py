@@ -58,7 +58,10 @@ class LocalAlgorithm:
     def _kept(self, parameters: Tensor) -> Vectors:
         if self._file is None or not self._file.is_file():
             return {}
-        return {name: vector.to(parameters.device) for name, vector in read_tensors(self._file)[0].items()}
+        kept = read_tensors(self._file)[0]
+        if any(form(vector) != form(parameters) for vector in kept.values()):
+            raise VHLError(f"{self._file} holds what a client of another model kept; choose another file.")
+        return {name: vector.to(parameters.device) for name, vector in kept.items()}
 
     @torch.no_grad()
     def before_step(self) -> None:
@@ -87,9 +90,13 @@ class LocalAlgorithm:
 
     def reply(self, samples: int, metrics: Mapping[str, float] | None = None) -> Message:
         """The reply that :class:`AlgorithmStrategy` expects, with metrics of your own."""
+        if not self.steps:
+            raise VHLError("No step was taken: call after_step after each, or do not reply.")
         work = Work(samples, self.steps, self._lr, self._momentum)
         said, own = self._algorithm.finish(self._weights(), self._client, work)
-        if self._file is not None and own:
+        # A round that diverged will not count, and must not spoil the next.
+        finite = all(vector.isfinite().all() for vector in (*said.values(), *own.values()))
+        if self._file is not None and own and finite:
             write_tensors(self._file, own)
         counts = {"num-examples": samples, "steps": self.steps}
         content = RecordDict(

@@ -65,7 +65,7 @@ class DeployedProblem(Problem):
             terms.sites,
             None if own is None else own.validation,
         )
-        parts = [np.arange(total) for total in counts.sum(1)]
+        parts = [np.broadcast_to(np.int64(0), total) for total in counts.sum(1)]  # their lengths are used
         natural = NaturalData(dataset, parts, counts, experiment.data, terms.statistics, numerics)
         super().__init__(experiment, data_dir, progress, natural=natural)
         virtual = None if self.virtual is None else fingerprint(self.virtual.images)

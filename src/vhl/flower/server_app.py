@@ -24,7 +24,7 @@ from vhl.experiment import Experiment
 from vhl.flower.fleet import Fleet, Note, Patience
 from vhl.flower.folder import SETTINGS
 from vhl.flower.remote import DeployedProblem
-from vhl.flower.terms import Facts, Terms, agree
+from vhl.flower.terms import Facts, Terms, agree, read_experiment
 from vhl.registry import build
 from vhl.report.write import write_report
 from vhl.runs.folder import RunFolder
@@ -88,6 +88,7 @@ def make_server_app(experiment: Path) -> ServerApp:
 
 def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) -> RunFolder:
     """Run the rounds that are left, and write the run's page."""
+    read_experiment({"experiment": experiment.table()})  # as every site will, and with an error now
     fleet = Fleet(grid, experiment, settings.patience, note)
     session: Session
 

@@ -20,7 +20,7 @@ from vhl.data.partitions.base import count_matrix
 from vhl.data.sources.base import Source, data_directory
 from vhl.data.sources.folder import Folder
 from vhl.engine.evaluation import evaluate
-from vhl.engine.material import NaturalData
+from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
 from vhl.engine.problem import Problem, choose_device
 from vhl.engine.stream import Stream
@@ -35,7 +35,7 @@ from vhl.flower.terms import NAME, Facts, Terms
 from vhl.models.files import read_tensors
 from vhl.registry import build
 from vhl.virtual.base import Progress
-from vhl.virtual.sets import content, store_set, stored_set, virtual_set
+from vhl.virtual.sets import content, read_set, virtual_set, write_set
 
 _log = logging.getLogger(__name__)
 _PART = re.compile(r"part:(\d+)")
@@ -88,7 +88,7 @@ class Settings:
         virtual = str(config.get("virtual", "make"))
         if virtual not in ("make", "receive"):
             raise VHLError(f"virtual = {virtual!r} in the node's configuration; choose make or receive.")
-        store = data_directory(str(config.get("store", "")) or None)
+        store = data_directory(str(config.get("store", ""))).expanduser()
         return cls(name, data, store, str(config.get("device", "auto")), virtual == "make")
 
 
@@ -105,16 +105,16 @@ class Site:
 
     def problem(self, terms: Terms) -> Problem:
         experiment = _for_one_client(terms.experiment, self.settings.device)
+        with saying("settings", "The site cannot compute as its configuration says; its log says why."):
+            numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
         with saying("data", "The site's data could not be read or do not fit the terms; its log says why."):
             dataset = terms.fit(self._data(experiment))
-            numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
             part = np.arange(len(dataset.train))
             counts = count_matrix(dataset.train.labels, [part], len(terms.classes))
             natural = NaturalData(dataset, [part], counts, experiment.data, terms.statistics, numerics)
         with saying("experiment", "The experiment could not be set up; the site's log says why."):
-            if experiment.objective.uses_virtual:
-                self._check_virtual(terms)
-            return _SiteProblem(experiment, self.settings.store, natural=natural)
+            images = self._virtual_images(terms) if experiment.objective.uses_virtual else None
+            return _SiteProblem(experiment, self.settings.store, natural, images)
 
     def train(self, terms: Terms, problem: Problem, order: Order, server: Server) -> tuple[Outcome, bool]:
         """Local training, as any client's; also says whether a state that should be here was lost."""
@@ -148,18 +148,25 @@ class Site:
         return found
 
     def receive_virtual(self, terms: Terms, images: ImageSet) -> None:
-        """Keep the server's virtual set in place of the site's own."""
-        if content(images) != terms.virtual:
+        """Keep the server's virtual set."""
+        if terms.virtual is None or content(images) != terms.virtual:
             raise SiteError("virtual", "The virtual set that came is not the one of the terms.")
-        store_set(*_virtual_key(terms), self.settings.store, images)
+        write_set(self._received(terms.virtual), images, terms.virtual)
 
-    def _check_virtual(self, terms: Terms) -> None:
+    def _virtual_images(self, terms: Terms) -> ImageSet:
         """Processors round differently: a set made here counts if it is the server's to the bit."""
-        found = stored_set(*_virtual_key(terms), self.settings.store)
+        wanted, experiment = str(terms.virtual), terms.experiment
+        found = read_set(self._received(wanted), wanted)
         if found is None and self.settings.makes_virtual:
-            found = virtual_set(*_virtual_key(terms), self.settings.store)
-        if found is None or content(found) != terms.virtual:
+            generator, seed = experiment.virtual, experiment.seeds.data
+            classes = generator.classes or len(terms.classes)
+            found = virtual_set(generator, classes, terms.shape, seed, self.settings.store)
+        if found is None or content(found) != wanted:
             raise SiteError("virtual", "The site has not got the server's virtual set.")
+        return found
+
+    def _received(self, fingerprint: str) -> Path:
+        return self.settings.store / "virtual" / f"received-{fingerprint[:16]}.safetensors"
 
     def _data(self, experiment: Experiment) -> Dataset:
         part, seed = _PART.fullmatch(self.settings.data), experiment.seeds.data
@@ -174,7 +181,12 @@ class Site:
         if mine >= len(parts):
             raise VHLError(f"data = part:{mine}, but the partition has {len(parts)} parts, from 0.")
         tests = np.arange(mine, len(dataset.test), len(parts))
-        return Dataset(dataset.train.take(parts[mine]), dataset.test.take(tests), dataset.classes)
+        validation = dataset.validation
+        if validation is not None:
+            validation = validation.take(np.arange(mine, len(validation), len(parts)))
+        return Dataset(
+            dataset.train.take(parts[mine]), dataset.test.take(tests), dataset.classes, validation=validation
+        )
 
     def _folder(self, terms: Terms) -> Path:
         return self.settings.store / "clients" / terms.run / self.settings.name
@@ -184,7 +196,11 @@ class Site:
         if round_ is None:
             return None
         file = self._folder(terms) / _state_name(round_)
-        return read_tensors(file)[0] if file.is_file() else None
+        try:
+            return read_tensors(file)[0] if file.is_file() else None
+        except VHLError as error:
+            _log.error("%s", error)
+            return None
 
     def _keep_state(self, terms: Terms, order: Order, state: Vectors) -> None:
         """The new state beside the one before, for the server decides whether this round counts."""
@@ -199,7 +215,17 @@ class Site:
 
 
 class _SiteProblem(Problem):
-    """A site distils nothing: that is the server's part."""
+    """What one client needs: its own images and the virtual ones; distilling is the server's part."""
+
+    def __init__(
+        self, experiment: Experiment, store: Path, natural: NaturalData, virtual: ImageSet | None
+    ) -> None:
+        self._images = virtual
+        super().__init__(experiment, store, natural=natural)
+
+    def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
+        assert self._images is not None
+        return VirtualData(self._images, self.experiment.virtual, self.numerics)
 
     def _distillation(self, directory: Path, progress: Progress | None) -> Stream | None:
         return None
@@ -209,18 +235,13 @@ def _state_name(round_: int) -> str:
     return f"round-{round_:06d}.safetensors"
 
 
-def _virtual_key(terms: Terms) -> tuple[Any, int, tuple[int, int, int], int]:
-    generator = terms.experiment.virtual
-    classes = generator.classes or len(terms.classes)
-    return generator, classes, terms.shape, terms.experiment.seeds.data
-
-
 def _own_source(words: str, settings: Source) -> Source:
     """The site's source with the experiment's settings, as far as it has them."""
     own = build("sources", "data", words)
     assert isinstance(own, Source)
     common = set(type(own).model_fields) & set(type(settings).model_fields) - {"name", "path"}
-    return own.model_copy(update={key: getattr(settings, key) for key in common})
+    laid_over = {key: value for key in common if (value := getattr(settings, key)) is not None}
+    return own.model_copy(update=laid_over)
 
 
 def _for_one_client(experiment: Experiment, device: str) -> Experiment:

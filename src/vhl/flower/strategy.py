@@ -45,7 +45,7 @@ class AlgorithmStrategy(FedAvg):
 
     - ``arrays``: the model's state dict, with just the names, types and shapes of ``model``, all finite;
     - ``metrics`` with ``num-examples`` and ``steps`` (optimiser steps taken), whole numbers above 0;
-    - ``algorithm``: what the algorithm's client half says, where it says something (SCAFFOLD, FedDyn);
+    - ``algorithm``: what the algorithm's client half says, where it says something (SCAFFOLD);
       :class:`vhl.flower.loop.LocalAlgorithm` makes it.
 
     Each reply is looked at alone: one that is not so is named in the log and left out.
@@ -68,6 +68,7 @@ class AlgorithmStrategy(FedAvg):
         self._algorithm, self._clients, self._momentum = find_algorithm(algorithm), clients, momentum
         self._layout = Layout(model)
         self._forms = {name: form(tensor) for name, tensor in model.state_dict().items()}
+        self._shared = _shared(model)
         self._server: Server | None = None
 
     def configure_train(
@@ -98,6 +99,7 @@ class AlgorithmStrategy(FedAvg):
         self._server = replace(self._server, parameters=parameters, buffers=buffers, state=state)
         tensors = dict(from_arrays(good[0][1], self.arrayrecord_key, self._forms))
         tensors |= self._layout.unpack(parameters, buffers)
+        tensors |= {name: tensors[other] for name, other in self._shared.items()}
         return to_arrays(tensors), self._metrics([content for _, content in good])
 
     def _checked(self, replies: Iterable[Message]) -> Iterable[tuple[Update, RecordDict]]:
@@ -127,9 +129,21 @@ class AlgorithmStrategy(FedAvg):
     def _metrics(self, contents: list[RecordDict]) -> MetricRecord:
         """Of those metrics that all replies have: one more or less must not stop the round."""
         records = [content.metric_records["metrics"] for content in contents]
-        common = set.intersection(*(set(record) for record in records))
-        kept = [RecordDict({"metrics": MetricRecord({k: own[k] for k in common})}) for own in records]
+        common = set.intersection(*({(k, _width(v)) for k, v in record.items()} for record in records))
+        kept = [RecordDict({"metrics": MetricRecord({k: own[k] for k, _ in common})}) for own in records]
         return self.train_metrics_aggr_fn(kept, self.weighted_by_key)
+
+
+def _shared(model: nn.Module) -> dict[str, str]:
+    """Names under which a parameter or buffer is saved again, with the name it is averaged under."""
+    named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    first: dict[int, str] = {}
+    return {name: own for name, t in named if (own := first.setdefault(id(t), name)) != name}
+
+
+def _width(value: Any) -> int | None:
+    """Of a list of metrics; none of a single one."""
+    return len(value) if isinstance(value, list) else None
 
 
 def _count(content: RecordDict, key: str) -> int:

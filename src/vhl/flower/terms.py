@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -16,10 +16,13 @@ from vhl.data.sources.base import set_channels
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.flower.wire import RefusedError
-from vhl.registry import ROOMS, available
+from vhl.registry import installed_only
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a site may be called: its name becomes part of file names."""
+
+
+_MOST_IMAGES = 10**9
 
 
 class Facts(BaseModel):
@@ -28,7 +31,9 @@ class Facts(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     name: str = Field(pattern=f"^{NAME.pattern}$")
-    classes: list[str] = Field(min_length=1, max_length=10_000)
+    classes: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        min_length=1, max_length=10_000
+    )
     train: list[int]
     """Images of each of its classes."""
     test: list[int]
@@ -53,7 +58,11 @@ class Facts(BaseModel):
             and channels in (1, 3)
             and len(self.sums) == len(self.squares) == channels
             and all(0 <= total <= 255 * pixels for total in self.sums)
-            and all(0 <= total <= 255**2 * pixels for total in self.squares)
+            and all(
+                total**2 <= squares * pixels and squares <= 255 * total
+                for total, squares in zip(self.sums, self.squares, strict=True)
+            )
+            and max(sum(self.train), sum(self.test), sum(self.validation)) <= _MOST_IMAGES
         )
         if not fits:
             raise ValueError("its numbers do not fit each other")
@@ -149,20 +158,8 @@ def read_experiment(values: Mapping[str, Any]) -> Experiment:
     table = values.get("experiment")
     if not isinstance(table, dict):
         raise RefusedError("no experiment")
-    known = {name for room in ROOMS for name in available(room)}
-    for name in _part_names(table):
-        if name not in known:
-            raise RefusedError(f"{name!r} is no part of the package installed here")
-    return Experiment.make(table)
-
-
-def _part_names(table: Mapping[str, Any], depth: int = 0) -> list[str]:
-    """The names of all components, wherever they are nested; the experiment's own name is none."""
-    names = [str(table["name"])] if depth and "name" in table else []
-    for value in table.values():
-        if isinstance(value, Mapping):
-            names += _part_names(value, depth + 1)
-    return names
+    with installed_only():
+        return Experiment.make(table)
 
 
 def agree(
@@ -175,6 +172,8 @@ def agree(
     """
     facts = sorted(facts, key=lambda own: own.name)
     agreed = tuple(classes) or _common_classes([own.classes for own in facts])
+    if len(set(agreed)) < len(agreed):
+        raise VHLError(f"A class stands twice in the list of classes: {', '.join(agreed)}.")
     strangers = [f"{c} of {own.name}" for own in facts for c in own.classes if c not in agreed]
     if strangers:
         raise VHLError(f"These classes are not in the list of classes: {', '.join(strangers)}.")
@@ -183,10 +182,8 @@ def agree(
         raise VHLError(f"Sites have images of different sizes, {sizes}; set data.size.")
     channels = experiment.data.channels or max(own.shape[2] for own in facts)
     mean, std = _statistics(facts, channels)
-    if experiment.data.mean is not None:
-        mean = np.broadcast_to(np.array(experiment.data.mean), channels)
-    if experiment.data.std is not None:
-        std = np.broadcast_to(np.array(experiment.data.std), channels)
+    mean = mean if (given := experiment.data.spread("mean", channels)) is None else given
+    std = std if (given := experiment.data.spread("std", channels)) is None else given
     terms = Terms(
         run,
         experiment,

@@ -46,38 +46,15 @@ def virtual_set(
         place = Workplace(device, data_dir, progress)
         return generator.generate(classes, generator.count_per_class(classes), shape, seed, place)
 
-    images = stored_set(generator, classes, shape, seed, data_dir)
+    if vars(type(generator)).get("version") is None:
+        return make()
+    key = fingerprint(generator, classes, shape, seed)
+    file = data_dir / "virtual" / f"{generator.name}-{key[:16]}.safetensors"
+    images = read_set(file, key)
     if images is None:
         images = make()
-        store_set(generator, classes, shape, seed, data_dir, images)
+        write_set(file, images, key)
     return images
-
-
-def stored_set(
-    generator: Generator, classes: int, shape: Shape, seed: int, data_dir: Path
-) -> ImageSet | None:
-    """The set from ``data_dir/virtual``, where it is kept there."""
-    if not _is_kept(generator):
-        return None
-    key = fingerprint(generator, classes, shape, seed)
-    return _read(_file(data_dir, generator, key), key)
-
-
-def store_set(
-    generator: Generator, classes: int, shape: Shape, seed: int, data_dir: Path, images: ImageSet
-) -> None:
-    """Keep a set, made here or elsewhere, for :func:`virtual_set` to find."""
-    if _is_kept(generator):
-        key = fingerprint(generator, classes, shape, seed)
-        _write(_file(data_dir, generator, key), images, key)
-
-
-def _is_kept(generator: Generator) -> bool:
-    return vars(type(generator)).get("version") is not None
-
-
-def _file(data_dir: Path, generator: Generator, key: str) -> Path:
-    return data_dir / "virtual" / f"{generator.name}-{key[:16]}.safetensors"
 
 
 def fingerprint(generator: Generator, classes: int, shape: Shape, seed: int) -> str:
@@ -98,7 +75,7 @@ def fingerprint(generator: Generator, classes: int, shape: Shape, seed: int) -> 
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def _read(file: Path, key: str) -> ImageSet | None:
+def read_set(file: Path, key: str) -> ImageSet | None:
     """The stored set, or nothing where the file is missing, damaged, or another set's."""
     try:
         with safe_open(file, "numpy") as stored:
@@ -111,7 +88,7 @@ def _read(file: Path, key: str) -> ImageSet | None:
     return ImageSet(images, labels)
 
 
-def _write(file: Path, images: ImageSet, key: str) -> None:
+def write_set(file: Path, images: ImageSet, key: str) -> None:
     """Write under another name, then rename: under its own name a file is always whole."""
     unfinished = file.with_name(f".{uuid.uuid4().hex}.part")
     metadata = {"fingerprint": key, "content": content(images)}

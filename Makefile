@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test lint test-slow test-gpu bench clean
+.PHONY: help demo deploy-demo test lint test-slow test-gpu bench clean
 
 help:
 	@echo "make demo       train FedAvg and FedAvg + VHL on handwritten digits and compare them (minutes)"
+	@echo "make deploy-demo  the same over three sites on this machine, with TLS; one dies on the way (minutes)"
 	@echo "make test       the whole test suite, with linting and type checks"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make test-gpu   the tests that need a GPU; their report goes to benchmarks/results/gpu-tests.txt"
@@ -23,6 +24,9 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@rm -rf runs/demo
 	$(BIN)/vhl sweep examples/demo.toml objective=plain,vhl --name demo
+
+deploy-demo: $(READY)
+	$(BIN)/python examples/deploy_demo.py
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -q -n 2 -m "not slow"

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
 from PIL import Image
 
 from vhl.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DEPLOYMENT = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 BLOCKS = re.compile(r"^```(bash|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUICK = ["rounds=1", "virtual.per_class=20", "model.width=4"]
 """Laid over each run, so that the commands are tested and not the patience."""
@@ -63,6 +70,73 @@ def test_the_guide_to_the_theorem(place: Path) -> None:
         quick = ["keep_at=[1]", "rounds=2", *QUICK[1:]] if words[0] == "run" else []
         assert program == "vhl" and main([*words, *quick]) == 0, words
     assert len(list(place.glob("runs/*/theory.json"))) == 2
+
+
+def test_the_guide_to_deployment(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But for `local`, which the next test runs."""
+    found = [text for language, text in BLOCKS.findall(DEPLOYMENT) if language == "bash"]
+    for program, *words in (shlex.split(line) for text in found for line in text.splitlines()):
+        assert program == "vhl" and words[0] == "deploy"
+        if words[1] != "local":
+            assert main(words) == 0, words
+    assert "flwr run app vhl --stream" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_guide_to_deployment_on_one_machine(place: Path) -> None:
+    (line,) = re.findall("^vhl deploy local .*$", DEPLOYMENT, re.MULTILINE)
+    assert main(shlex.split(line)[1:]) == 0
+    assert len(list(place.glob("runs/*/report.html"))) == 1
+
+
+def test_the_guides_app_of_ones_own(place: Path) -> None:
+    """Its strategy and its loop, for its twenty rounds: five clients whose labels follow one rule."""
+    torch.manual_seed(0)
+    server, client = (text for language, text in BLOCKS.findall(DEPLOYMENT) if language == "python")
+    imports, body = client.split("\n\n", 1)
+    model = torch.nn.Linear(4, 2)
+    rule = torch.randn(4, 2)
+
+    class Loader(list[tuple[torch.Tensor, torch.Tensor]]):
+        dataset = range(64)
+
+    class Nodes(Grid):
+        def get_node_ids(self) -> list[int]:
+            return [1, 2, 3, 4, 5]
+
+        def send_and_receive(self, messages: Any, **options: Any) -> list[Message]:
+            return [self.answer(message) for message in messages]
+
+        def answer(self, message: Message) -> Message:
+            if message.metadata.message_type != "train":
+                return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
+            message.metadata.__dict__["_message_id"] = "1"
+            node = message.metadata.dst_node_id
+            own = torch.nn.Linear(4, 2)
+            images = torch.randn(64, 4) + node
+            names = {
+                "model": own,
+                "message": message,
+                "loader": Loader([(images, (images @ rule).argmax(1))]),
+                "optimizer": torch.optim.SGD(own.parameters(), lr=0.01, momentum=0.9),
+                "cross_entropy": torch.nn.functional.cross_entropy,
+                "loss": 0.0,
+            }
+            text = body.replace("state/run-7", f"state/client-{node}")
+            code = f"from pathlib import Path\n{imports}\ndef train():\n{textwrap.indent(text, '    ')}"
+            exec(compile(code, "deployment.md", "exec"), names)
+            return names["train"]()  # type: ignore[operator, no-any-return]
+
+        create_message = pull_messages = push_messages = run = set_run = None  # type: ignore[assignment]
+
+    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+    names = {"model": model, "grid": Nodes(), "ArrayRecord": ArrayRecord}
+    exec(compile(server.replace("strategy.start", "result = strategy.start"), "deployment.md", "exec"), names)
+    trained = names["result"].arrays.to_torch_state_dict()  # type: ignore[attr-defined]
+    model.load_state_dict(trained)
+    images = torch.randn(500, 4) + 3
+    assert (model(images).argmax(1) == (images @ rule).argmax(1)).float().mean() > 0.8
+    assert len(list((place / "state").iterdir())) == 5
 
 
 def test_the_readme_names_every_component() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 import statistics
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -228,6 +229,24 @@ def test_features_of_each_saved_round_and_model(look: Any, compared: list[RunFol
         assert set(look.named("features-1")) == left
         box.check()
         assert len(look.named("features-1")) == 4
+
+
+def test_clients_that_were_left_out_are_counted(
+    compared: list[RunFolder], seen: Any, tmp_path: Path, open_in_browser: Any
+) -> None:
+    """A client that did not answer in the second round, and two in the third."""
+    run = RunFolder(shutil.copytree(compared[0].path, tmp_path / "run"))
+    lines = (run.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    for record, count in zip(records[1:3], (1, 2), strict=True):
+        record["left_out"] = record["clients"][:count]
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    (run.path / "metrics.jsonl").write_text(text, encoding="utf-8")
+    write_report([run], tmp_path / "report.html")
+    with open_in_browser(tmp_path / "report.html") as look:
+        of = sum(len(record["clients"]) for record in records)
+        assert f"3 of {of} models of clients left out of averages" in look.texts(".card")[0]
+    assert not any("left out" in card for card in seen.texts(".card"))
 
 
 def test_cards_and_table_show_the_comparison(seen: Any, compared: list[RunFolder]) -> None:

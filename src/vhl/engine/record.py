@@ -25,5 +25,7 @@ class Record(BaseModel):
     distillation_steps: int | None = Field(None, description="of the server, after it averaged")
     bytes: int = Field(description="sent down and up in this round")
     clients: list[int] = Field(description="clients chosen")
-    left_out: list[int] = Field(default_factory=list, description="of these, non-finite and not averaged")
+    left_out: list[int] = Field(
+        default_factory=list, description="of these, not averaged: non-finite, or without an answer"
+    )
     seconds: float = Field(description="wall time of the round, evaluation included")

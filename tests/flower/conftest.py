@@ -108,7 +108,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vhl.flower.fleet._PAUSE", 0.01)
-    monkeypatch.setattr("vhl.flower.remote._PAUSE", 0.01)
+    monkeypatch.setattr("vhl.flower.exchange._PAUSE", 0.01)
 
 
 @pytest.fixture

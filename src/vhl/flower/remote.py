@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,17 +25,15 @@ from vhl.engine.recipe import Note
 from vhl.engine.task import Job, Outcome, Task
 from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
-from vhl.flower.fleet import Fleet, complaint
+from vhl.flower.exchange import Exchange
+from vhl.flower.fleet import Fleet
 from vhl.flower.forms import total_names, update_forms
 from vhl.flower.orders import Order, Report
 from vhl.flower.terms import Terms
 from vhl.flower.wire import Form, RefusedError, flatten, from_arrays, from_text, to_arrays, to_text, without
-from vhl.virtual.base import Progress
-from vhl.virtual.sets import content as fingerprint
 
 RECEIPT = "site.round"
 """Where the server's copy of a client's state says which round's state at the site counts."""
-_PAUSE = 1.0  # seconds between attempts at a round that too few sites answered
 
 
 class DeployedProblem(Problem):
@@ -48,12 +45,11 @@ class DeployedProblem(Problem):
         counts: np.ndarray,
         fleet: Fleet,
         own: Dataset | None,
-        data_dir: Path | None,
-        progress: Progress | None = None,
+        data_dir: Path,
     ) -> None:
         """``own`` are the server's images: ``test``, and ``validation`` where there are any."""
         self.fleet, experiment = fleet, terms.experiment
-        self._tests_here, self._looks = own is not None, 0
+        self._tests_here = own is not None
         if own is None and not any(sum(fleet.facts[name].test) for name in terms.sites):
             raise VHLError("No site holds out images to test on; set test to images that the server has.")
         numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
@@ -67,9 +63,9 @@ class DeployedProblem(Problem):
         )
         parts = [np.broadcast_to(np.int64(0), total) for total in counts.sum(1)]  # their lengths are used
         natural = NaturalData(dataset, parts, counts, experiment.data, terms.statistics, numerics)
-        super().__init__(experiment, data_dir, progress, natural=natural)
-        virtual = None if self.virtual is None else fingerprint(self.virtual.images)
-        self.terms = replace(terms, virtual=virtual)
+        super().__init__(experiment, data_dir, natural=natural)
+        self.exchange = Exchange(fleet, terms, None if self.virtual is None else self.virtual.images)
+        self.terms = self.exchange.terms
 
     def lanes(self, on_note: Note = lambda note: None) -> Lanes:
         return RemoteLanes(self, on_note)
@@ -88,72 +84,6 @@ class DeployedProblem(Problem):
             found["test_samples"] = sum(sum(own.test) for own in facts)
         return {**found, "deployment": {"run": self.terms.run, "facts": [own.model_dump() for own in facts]}}
 
-    def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
-        """Answers that are no complaints; a site that lacks the virtual set gets it, and is asked again."""
-        answers, lacking = self._sorted(self.fleet.ask(kind, contents))
-        if lacking:
-            assert self.virtual is not None
-            images = {"images": self.virtual.images.images, "labels": self.virtual.images.labels}
-            arrays = to_arrays({name: torch.from_numpy(array) for name, array in images.items()})
-            count = to_text({"images": len(self.virtual.images)})
-            gift = RecordDict({"terms": to_text(self.terms.table()), "virtual": count, "images": arrays})
-            self.fleet.note(f"The virtual set goes to {', '.join(lacking)}.")
-            self.fleet.ask("query.virtual", dict.fromkeys(lacking, gift))
-            more, still = self._sorted(self.fleet.ask(kind, {name: contents[name] for name in lacking}))
-            answers |= more
-            for name in still:
-                self.fleet.note(f"Site {name} does not keep the virtual set.")
-        return answers
-
-    def _sorted(self, found: Mapping[str, RecordDict]) -> tuple[dict[str, RecordDict], list[str]]:
-        """Answers, and who lacks the virtual set."""
-        answers, lacking = {}, []
-        for name, content in found.items():
-            try:
-                said = complaint(content)
-            except RefusedError as error:
-                self.fleet.note(f"Site {name}: refused, {error}.")
-                continue
-            if said is None:
-                answers[name] = content
-            elif said.code == "virtual":
-                lacking.append(name)
-            else:
-                self.fleet.note(f"Site {name}: {said.sentence} ({said.code})")
-        return answers, lacking
-
-    def look(
-        self,
-        kind: str,
-        parameters: Tensor,
-        buffers: Tensor,
-        wanted: Sequence[str],
-        forms: Callable[[str], Mapping[str, Form]],
-        check: Callable[[str, Mapping[str, Tensor]], None],
-    ) -> dict[str, dict[str, Tensor]]:
-        """What sites see with a model, by site, in their order; each answer is checked alone."""
-        found: dict[str, dict[str, Tensor]] = {}
-        self._looks += 1
-        said = {"run": self.terms.run, "round": self._looks}
-        order = to_text(Order(round=self._looks, rate=0.0).model_dump())
-        model = to_arrays({"parameters": parameters, "buffers": buffers})
-        content = RecordDict({"terms": to_text(self.terms.table()), "order": order, "server": model})
-
-        def ask(names: list[str]) -> set[str]:
-            for name, reply in self.ask(kind, dict.fromkeys(names, content)).items():
-                try:
-                    if from_text(reply, "report") != said:
-                        raise RefusedError("it answers another question")
-                    seen = from_arrays(reply, "seen", forms(name))
-                    check(name, seen)
-                    found[name] = seen
-                except RefusedError as error:
-                    self.fleet.note(f"Site {name}: its reply is refused, {error}.")
-            return set(found)
-
-        self.until_enough(f"{kind} {self._looks}", wanted, ask)
-        return {name: found[name] for name in wanted if name in found}
-
     def moments(self, model: FlatModel) -> dict[str, Tensor]:
         """Summed over the sites, of which no one sees another's."""
         length = self.shape.features["last"]
@@ -164,26 +94,10 @@ class DeployedProblem(Problem):
             if seen["counts"].tolist() != self.natural.counts[self.terms.sites.index(name)].tolist():
                 raise RefusedError("it counts other images than the site has")
 
-        found = self.look(
+        found = self.exchange.look(
             "query.moments", model.parameters, model.buffers, self.terms.sites, lambda name: forms, check
         )
         return {name: _total([own[name] for own in found.values()]) for name in forms}
-
-    def until_enough(self, what: str, wanted: Sequence[str], ask: Callable[[list[str]], set[str]]) -> None:
-        """Ask those that are there of ``wanted``, again if need be, until enough have answered well."""
-        patience, answered = self.fleet.patience, set[str]()
-        needed, until = patience.needed(len(wanted)), time.monotonic() + patience.sites
-        while True:
-            self.fleet.meet()
-            answered |= ask([name for name in wanted if name in self.fleet.nodes and name not in answered])
-            if len(answered) >= needed:
-                return
-            if time.monotonic() > until:
-                raise VHLError(
-                    f"{what.capitalize()}: {len(answered)} of the {needed} sites needed answered within "
-                    f"{patience.sites:g} s; see that they run, then continue with resume=true."
-                )
-            time.sleep(_PAUSE)
 
 
 class RemoteLanes(Lanes):
@@ -222,14 +136,14 @@ class RemoteLanes(Lanes):
             contents = {
                 n: RecordDict({"terms": terms, "order": o, "server": vectors}) for n, o in orders.items()
             }
-            for name, content in problem.ask("train", contents).items():
+            for name, content in problem.exchange.ask("train", contents).items():
                 try:
                     sites[name].outcome = self._outcome(sites[name], content)
                 except RefusedError as error:
                     problem.fleet.note(f"Site {name}: its reply is refused, {error}.")
             return {name for name in names if sites[name].outcome is not None}
 
-        problem.until_enough(f"round {tickets[0].job.round + 1}", list(sites), ask)
+        problem.exchange.until_enough(f"round {tickets[0].job.round + 1}", list(sites), ask)
         for ticket in tickets:
             ticket.span.ended = time.perf_counter()
 
@@ -276,7 +190,7 @@ class RemoteEvaluator(Evaluator):
     def start(self, server: Server) -> Fetch:
         problem = self._problem
         with_images = [name for name in problem.terms.sites if _held_out(problem, name)]
-        found = problem.look(
+        found = problem.exchange.look(
             "evaluate", server.parameters, server.buffers, with_images, self._forms, self._check
         )
         keys = sorted({key for counts in found.values() for key in counts})

@@ -191,12 +191,11 @@ def test_signals_from_another_process(
 
 
 def test_stopped_before_anything_began(vhl_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vhl.engine import material
-
+    
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(material, "virtual_set", stopped)
+    monkeypatch.setattr("vhl.engine.problem.virtual_set", stopped)
     answer = vhl_("run")
     assert answer.code == 130 and answer.err.strip() == "vhl: stopped."
     assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]

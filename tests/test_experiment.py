@@ -86,7 +86,8 @@ def _is_allowed(given_settings: dict[str, Any]) -> bool:
     objective = given_settings.get("objective", {})
     other = objective.get("distance", {"name": "supcon"})["name"] != "supcon"
     usual = 0.1 if given_settings.get("profile") == "release" else 0.0
-    return not (objective.get("name") == "vhl" and other and objective.get("virtual_calibration", usual))
+    is_vhl = objective.get("name") in ("vhl", "vhl-light")
+    return not (is_vhl and other and objective.get("virtual_calibration", usual))
 
 
 _ANY = _experiments()

@@ -41,7 +41,7 @@ def own_file(tmp_path: Path) -> Path:
 
 
 def test_every_component_of_the_paper_is_listed():
-    assert set(available("objectives")) == {"plain", "naive", "vhl", "vfa", "vftl"}
+    assert set(available("objectives")) == {"plain", "naive", "vhl", "vhl-light", "vfa", "vftl"}
     assert set(available("models")) == {"cnn", "resnet8", "resnet10", "resnet18", "resnet34", "resnet50"}
     assert set(available("distances")) == {"supcon", "mmd", "means"}
     assert {"fedavg", "fedprox", "scaffold", "fednova"} <= set(available("algorithms"))

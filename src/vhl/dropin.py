@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vhl.data.sources.base import data_directory
-from vhl.engine.plan import client_rng, endless_passes
+from vhl.engine.plan import client_rng
 from vhl.engine.stream import Stream
 from vhl.errors import VHLError
 from vhl.objectives.base import Batch, Objective, full_precision
@@ -67,6 +67,9 @@ class VirtualHomogeneity:
                 f"objective = {chosen.name} trains before the first round, which a loss cannot do; "
                 "choose another objective."
             )
+        for option in ("mosaic", "batch_norm_share"):
+            if getattr(chosen, option, None) not in (None, 1):
+                raise VHLError(f"objective.{option} needs our own layers: use the networks of an experiment.")
         self.classes, self.head, self.seed = classes, head, seed
         self.generator, self.objective = generator, chosen
         self.shape = (*size, channels)
@@ -124,7 +127,7 @@ class VirtualHomogeneity:
         """The next virtual images of shuffled passes over all of them, augmented, and their labels."""
         stream = self._stream(device)
         while len(self._waiting) < rows:
-            further = endless_passes(self._rng, len(stream), len(stream))
+            further = stream.order(self._rng, len(stream))
             self._waiting = np.concatenate([self._waiting, further])
         chosen, self._waiting = self._waiting[:rows], self._waiting[rows:]
         index = torch.from_numpy(chosen).to(device)

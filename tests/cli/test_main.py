@@ -191,7 +191,7 @@ def test_signals_from_another_process(
 
 
 def test_stopped_before_anything_began(vhl_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    
+
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 

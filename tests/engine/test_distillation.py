@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from vhl.algorithms.base import Server, Update, Work
 from vhl.engine.distillation import Distiller
-from vhl.engine.plan import endless_passes
 from vhl.engine.simulation import Simulation
+from vhl.engine.stream import Stream
 from vhl.errors import VHLError
 
 REAL = {"name": "noise", "per_class": 10, "crop": 1}
@@ -161,8 +161,8 @@ def test_images_of_a_set_come_in_passes_augmented_and_normalised_as_natural_ones
 
     monkeypatch.setattr(Distiller, "_images", images)
     indices: list[np.ndarray] = []
-    passes = "vhl.engine.distillation.endless_passes"
-    monkeypatch.setattr(passes, lambda *a: indices.append(endless_passes(*a)) or indices[-1])
+    order = Stream.order
+    monkeypatch.setattr(Stream, "order", lambda *a: indices.append(order(*a)) or indices[-1])
     distiller_of(made)(made.state.server, updates_of(made), 0)
     (drawn,) = indices
     assert sorted(drawn[:40]) == sorted(drawn[40:]) == list(range(40)) and len(plans) == 4

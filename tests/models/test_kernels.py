@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton")
 from vhl.models import _kernels
+from vhl.models._network import weighted_batch_norm
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
@@ -160,3 +161,58 @@ def test_training_needs_more_than_one_value_per_channel():
     for operation in (_pytorchs, _ours):
         with pytest.raises(ValueError, match=r"more than 1 value per channel.*\[1, 3, 1, 1\]"):
             operation(leaves, running, relu=False)
+
+
+# --- images that count differently ---------------------------------------------------------------------
+
+
+def _weights(images: int) -> Tensor:
+    """Some 0, the others different, 1 in all."""
+    weights = torch.arange(images, dtype=torch.float64) % 4
+    return (weights / weights.sum()).to(_DEVICE)
+
+
+@_RELU
+@_SKIP
+@pytest.mark.parametrize(
+    ("shape", "programs"),
+    [
+        ((2, 5, 3, 2), 512),
+        ((3, 10, 9, 9), 512),
+        ((7, 100, 9, 9), 6),
+        ((5, 64, 8, 8), 4),
+        ((5, 128, 8, 8), 10),
+    ],
+)
+def test_weighted_training_is_the_formula(shape, programs, skip, relu, monkeypatch):
+    monkeypatch.setattr(_kernels, "_PROGRAMS", programs)
+    inputs, weights = _inputs(shape, torch.float64, skip), _weights(shape[0])
+
+    def ours(leaves, running, relu) -> Tensor:
+        x, weight, bias, *skip = leaves
+        options = {"training": True, "skip": skip[0] if skip else None, "relu": relu, "weights": weights}
+        return _kernels.batch_norm(x, *running, weight, bias, **options)
+
+    def formula(leaves, running, relu) -> Tensor:
+        x, weight, bias, *skip = leaves
+        z = sum(skip, weighted_batch_norm(x, weights, *running, weight, bias))
+        return z.relu() if relu else z
+
+    found, expected = _results(ours, *inputs, relu), _results(formula, *inputs, relu)
+    for name, value in found.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-9, atol=1e-10, msg=name)
+
+
+@_RELU
+def test_equal_weights_are_the_ordinary_layer(relu):
+    leaves, running, dz = _inputs((6, 20, 8, 8), torch.float64, skip=True)
+    weights = torch.full((6,), 1 / 6, dtype=torch.float64, device=_DEVICE)
+
+    def weighted(leaves, running, relu) -> Tensor:
+        x, weight, bias, skip = leaves
+        options = {"training": True, "skip": skip, "relu": relu, "weights": weights}
+        return _kernels.batch_norm(x, *running, weight, bias, **options)
+
+    found = _results(weighted, leaves, running, dz, relu)
+    for name, value in _results(_ours, leaves, running, dz, relu).items():
+        torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-10, msg=name)

@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from vhl.models._network import BatchNorm, Layers, Network
+from vhl.models._network import (
+    BatchNorm,
+    Layers,
+    Network,
+    cut,
+    weighted_batch_norm,
+    weighted_statistics,
+)
+from vhl.models.resnet import ResNet8
 
 
 def test_batch_norm_is_pytorchs_to_the_bit():
@@ -74,3 +82,106 @@ def test_a_network_pools_its_last_map_for_the_head():
     assert features["last"].numpy() == pytest.approx(last, abs=1e-6)
     weight, bias = (parameter.detach().numpy() for parameter in network.head.parameters())
     assert logits.detach().numpy() == pytest.approx(last @ weight.T + bias, abs=1e-6)
+
+
+# --- images that count differently, and mosaics --------------------------------------------------------
+
+
+def _channels(generator: torch.Generator, channels: int = 3) -> list[torch.Tensor]:
+    """Running mean and variance, weight and bias."""
+    return [torch.rand(channels, generator=generator, dtype=torch.float64) + 0.5 for _ in range(4)]
+
+
+def test_equal_weights_are_pytorchs_layer_running_statistics_included():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 3, 4, 5, generator=generator, dtype=torch.float64) * 3 + 7
+    state = _channels(generator)
+    theirs = [own.clone() for own in state]
+    ours = weighted_batch_norm(x, torch.full((6,), 1 / 6, dtype=torch.float64), *state)
+    expected = nn.functional.batch_norm(x, *theirs, training=True)
+    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
+    for own, other in zip(state, theirs, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-10, atol=0)
+
+
+def test_a_weight_of_zero_is_leaving_the_image_out():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(5, 3, 4, 4, generator=generator, dtype=torch.float64)
+    dz = torch.randn(5, 3, 4, 4, generator=generator, dtype=torch.float64)
+    dz[4] = 0
+    weights = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.0], dtype=torch.float64)
+    state = _channels(generator)
+    other = [own.clone() for own in state]
+    whole, part = x.clone().requires_grad_(), x[:4].clone().requires_grad_()
+    with_it = weighted_batch_norm(whole, weights, *state)
+    without = weighted_batch_norm(part, weights[:4], *other)
+    torch.testing.assert_close(with_it[:4], without, rtol=1e-12, atol=1e-12)
+    assert all(torch.allclose(a, b, rtol=1e-12) for a, b in zip(state, other, strict=True))
+    with_it.backward(dz)
+    without.backward(dz[:4])
+    torch.testing.assert_close(whole.grad[:4], part.grad, rtol=1e-12, atol=1e-12)
+    assert not whole.grad[4].any()
+
+
+def test_a_weight_of_two_is_the_image_twice():
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(3, 3, 4, 4, generator=generator, dtype=torch.float64)
+    state = _channels(generator)
+    mean, variance, weight, bias = (own.clone() for own in state)
+    ours = weighted_batch_norm(x, torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64), *state)
+    twice = nn.functional.batch_norm(torch.cat([x, x[:1]]), mean, variance, weight, bias, training=True)
+    torch.testing.assert_close(ours, twice[:3], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(state[0], mean, rtol=1e-10, atol=0)
+
+
+def test_the_gradient_of_the_weighted_layer():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(4, 2, 3, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    weights = torch.tensor([0.4, 0.1, 0.0, 0.5], dtype=torch.float64)
+    mean, variance, weight, bias = _channels(generator, 2)
+
+    def layer(x, weight, bias):
+        return weighted_batch_norm(x, weights, mean.clone(), variance.clone(), weight, bias)
+
+    assert torch.autograd.gradcheck(layer, (x, weight.requires_grad_(), bias.requires_grad_()))
+
+
+def test_weights_last_as_long_as_they_are_said_to():
+    network = ResNet8(width=4).build(2, 1, (8, 8))
+    x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(4))
+    initial = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+
+    def statistics(weights):
+        network.load_state_dict(initial)
+        with weighted_statistics(network, weights):
+            network(x)
+        return network.stem[1].running_mean.clone()
+
+    plain, weighted = statistics(None), statistics(torch.tensor([1.0, 0, 0, 0, 0, 0]))
+    assert not torch.allclose(plain, weighted, atol=1e-4)
+    assert torch.equal(statistics(None), plain)
+    network.eval()
+    before = network(x)[1]
+    with weighted_statistics(network, torch.tensor([1.0, 0, 0, 0, 0, 0])):
+        assert torch.equal(network(x)[1], before)
+
+
+def test_cut_maps_are_their_tiles_row_by_row():
+    maps = torch.arange(2 * 3 * 4 * 6).view(2, 3, 4, 6).float()
+    tiles = cut(maps, 2)
+    assert tiles.shape == (8, 3, 2, 3)
+    assert torch.equal(tiles[0], maps[0, :, :2, :3]) and torch.equal(tiles[1], maps[0, :, :2, 3:])
+    assert torch.equal(tiles[2], maps[0, :, 2:, :3]) and torch.equal(tiles[7], maps[1, :, 2:, 3:])
+
+
+def test_mosaics_give_a_feature_and_logits_a_tile():
+    """Where nothing leaks from tile to tile, as with 1×1 kernels, a mosaic is what its tiles are alone."""
+    stem = nn.Conv2d(1, 4, 1)
+    network = Network(stem, [nn.ReLU()], 4, 3).eval()
+    images = torch.randn(2 + 4, 1, 4, 4, generator=torch.Generator().manual_seed(5))
+    natural, small = images[:2], images[2:, :, :2, :2]
+    mosaic = torch.cat([torch.cat([small[0], small[1]], 2), torch.cat([small[2], small[3]], 2)], 1)[None]
+    features, logits = network(torch.cat([natural, mosaic]), 2, 2)
+    assert logits.shape == (6, 3) and features["last"].shape == (6, 4)
+    torch.testing.assert_close(logits[:2], network(natural)[1])
+    torch.testing.assert_close(logits[2:], network(small)[1])

@@ -46,9 +46,12 @@ def describe_training(
 
 
 def samples(problem: Problem, jobs: Sequence[Job]) -> int:
-    """Images trained on: natural ones once an epoch, B_v virtual ones a step; fillers are not counted."""
+    """Images trained on: natural ones once an epoch, virtual ones a step; fillers are not counted.
+
+    A mosaic is one image.
+    """
     training = problem.experiment.training
-    virtual = problem.experiment.objective.virtual_rows(training.batch_size)
+    virtual = problem.experiment.objective.virtual_images(training.batch_size)
     sizes = [len(job.samples) for job in jobs]
     steps = sum(steps_per_epoch(size, training.batch_size) for size in sizes)
     return training.epochs * (sum(sizes) + steps * virtual)

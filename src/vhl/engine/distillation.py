@@ -15,7 +15,6 @@ from torch.nn.functional import kl_div
 from vhl.algorithms.base import Distillation, Server, Update
 from vhl.engine.capture import REHEARSALS, Captured, CaptureError, Place, random_numbers_from
 from vhl.engine.evaluation import Evaluation, evaluate
-from vhl.engine.plan import endless_passes
 from vhl.engine.problem import Problem
 from vhl.engine.recipe import Note
 from vhl.engine.vectors import FlatModel
@@ -129,7 +128,7 @@ class Distiller:
         if self._stream is None:
             return
         shape = (count, self._settings.batch)
-        plan = {"index": endless_passes(rng, len(self._stream), math.prod(shape)).reshape(shape)}
+        plan = {"index": self._stream.order(rng, math.prod(shape)).reshape(shape)}
         plan |= self._stream.draw(rng, shape)
         for name, rows in plan.items():
             drawn = torch.from_numpy(rows)

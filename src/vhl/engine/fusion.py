@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vhl.algorithms.base import Algorithm, Client
 from vhl.engine.compiler import compiled
+from vhl.engine.mosaic import assemble
 from vhl.engine.step import Draws, Pieces, Plan, named
 from vhl.engine.task import Task
 from vhl.engine.vectors import FlatModel
@@ -23,14 +24,17 @@ def fused_pieces(plain: Pieces, task: Task) -> Pieces:
         kinds = {"index": (task.natural, "natural.", "labels")}
         if task.virtual is not None and "virtual" in plan:
             kinds["virtual"] = (task.virtual, "virtual.", "virtual_labels")
-        height, width, channels = task.natural.shape
-        shape = (sum(plan[kind].shape[1] for kind in kinds), height, width, channels)
+        places = [plan[kind].shape[1] // stream.tiles**2 for kind, (stream, *_) in kinds.items()]
+        shape = (sum(places), *task.natural.shape)
         images = torch.empty(shape, dtype=task.numerics.compute_dtype, device=counter.device)
         others = [name for name in plan if name == "weights" or name.startswith("draws.")]
         draws = {name: plan[name].index_select(0, counter)[0] for name in others}
-        places = images.split([plan[kind].shape[1] for kind in kinds])
-        for place, (kind, (stream, prefix, labels)) in zip(places, kinds.items(), strict=True):
-            draws[labels] = make_images(stream, counter, plan[kind], named(plan, prefix), place)
+        for place, (kind, (stream, prefix, labels)) in zip(images.split(places), kinds.items(), strict=True):
+            rows = plan[kind].shape[1]
+            small = place if stream.tiles == 1 else place.new_empty(rows, *stream.shape)
+            draws[labels] = make_images(stream, counter, plan[kind], named(plan, prefix), small)
+            if stream.tiles > 1:
+                place.copy_(assemble(small, stream.tiles))
         return images.permute(0, 3, 1, 2), draws
 
     def update(model: FlatModel, momentum: Tensor, rate: Tensor, counter: Tensor, client: Client) -> None:

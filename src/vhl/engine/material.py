@@ -8,10 +8,12 @@ import numpy as np
 
 from vhl.data.images import Dataset, ImageSet, ImageStream
 from vhl.data.partitions.base import count_matrix, heterogeneity
+from vhl.engine.mosaic import MosaicStream
 from vhl.engine.numerics import Numerics
 from vhl.engine.stream import Stream
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.objectives.base import Objective
 from vhl.virtual.base import Generator
 
 
@@ -57,9 +59,23 @@ class NaturalData:
 class VirtualData:
     """The virtual images."""
 
-    def __init__(self, images: ImageSet, generator: Generator, numerics: Numerics) -> None:
+    def __init__(
+        self, images: ImageSet, generator: Generator, objective: Objective, numerics: Numerics
+    ) -> None:
+        """``objective`` says whether clients train on mosaics of them."""
         device, dtype = numerics.device, numerics.dtype
         self.images = images
         statistics = generator.statistics(images.images)
-        self.train = Stream(images, generator, statistics, device, dtype=dtype)
+        if objective.tiles == 1:
+            self.train = Stream(images, generator, statistics, device, dtype=dtype)
+        else:
+            self.train = MosaicStream(
+                images,
+                generator,
+                statistics,
+                device,
+                tiles=objective.tiles,
+                of_one_class=objective.tiles_of_one_class,
+                dtype=dtype,
+            )
         self.plain = Stream(images, generator, statistics, device, augment=False, dtype=dtype)

@@ -42,7 +42,7 @@ def draw_plan(
     virtual_rows = objective.virtual_rows(batch)
     if virtual is not None and virtual_rows:
         rows = (steps, virtual_rows)
-        plan["virtual"] = endless_passes(rng, len(virtual), steps * virtual_rows).reshape(rows)
+        plan["virtual"] = virtual.order(rng, steps * virtual_rows).reshape(rows)
         plan |= {f"virtual.{k}": v for k, v in virtual.draw(rng, rows).items()}
     plan |= {f"draws.{k}": v for k, v in objective.draws(rng, steps, batch, classes, features).items()}
     return plan
@@ -56,9 +56,3 @@ def _natural_order(
     orders = [np.resize(rng.permutation(samples), length) for _ in range(epochs)]
     weights = np.tile((np.arange(length) < len(samples)).astype(np.float32), epochs)
     return np.concatenate(orders).reshape(-1, batch), weights.reshape(-1, batch)
-
-
-def endless_passes(rng: np.random.Generator, size: int, count: int) -> np.ndarray:
-    """``count`` indices from shuffled passes over ``size`` samples, one after the other."""
-    passes = [rng.permutation(size) for _ in range(-(-count // size))]
-    return np.concatenate(passes)[:count]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vhl.data.sources.base import data_directory
 from vhl.engine.cost import MultiplyAdds
 from vhl.engine.evaluation import Evaluator, moments
+from vhl.engine.fitness import check_mosaic, check_share, share_notes
 from vhl.engine.lanes import Lanes
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
@@ -84,8 +85,8 @@ class Problem:
         self.natural = natural or self._read(directory)
         self.dataset, self.parts = self.natural.dataset, self.natural.parts
         self.virtual_classes = experiment.virtual.classes or self.classes
-        self.virtual = self._virtual(directory, progress) if experiment.objective.uses_virtual else None
         self.shape = self.measure(experiment.objective.outputs(self.classes, self.virtual_classes))
+        self.virtual = self._virtual(directory, progress) if experiment.objective.uses_virtual else None
         self.shared = self._shared()
         self.distillation = self._distillation(directory, progress)
         """What an algorithm distils on; nothing where that is fresh noise, or it distils not at all."""
@@ -120,12 +121,14 @@ class Problem:
     def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
         experiment, numerics, classes = self.experiment, self.numerics, self.virtual_classes
         generator, shape, seed = experiment.virtual, self.dataset.train.shape, experiment.seeds.data
+        objective = experiment.objective
 
         def make() -> VirtualData:
             images = virtual_set(generator, classes, shape, seed, directory, self.device, progress)
-            return VirtualData(images, generator, numerics)
+            return VirtualData(images, generator, objective, numerics)
 
-        words = (generator, classes, shape, seed, directory, numerics.device, numerics.dtype)
+        words: tuple[Any, ...] = (generator, classes, shape, seed, directory, numerics.device, numerics.dtype)
+        words += (objective.tiles, objective.tiles_of_one_class)
         return self.workshop.virtual.get(make, *words)
 
     @property
@@ -189,6 +192,8 @@ class Problem:
             result = module(torch.zeros(1, channels, height, width))
         features, logits = _check_output(result, outputs, self.experiment.model.name)
         self._check_tap(features)
+        check_mosaic(self.experiment, module, (height, width), features)
+        check_share(self.experiment, module)
         lengths = {tap: feature[0].numel() for tap, feature in features.items()}
         return Shape(self.classes, logits.shape[1], channels, (height, width), lengths, max(1, counter.total))
 
@@ -268,7 +273,7 @@ class Problem:
         plain = self.measure(self.classes).multiply_adds
         natural = self.experiment.training.batch_size
         references = len(self.experiment.algorithm.references) * natural / 3
-        rows = natural + self.experiment.objective.virtual_rows(natural) + references
+        rows = natural + self.experiment.objective.virtual_images(natural) + references
         return rows * self.shape.multiply_adds / (natural * plain)
 
     @property
@@ -284,6 +289,7 @@ class Problem:
                 f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "
                 "one side only is not calibrated."
             )
+        notes += share_notes(self.experiment, self.build(self.shape.outputs))
         held = zip(self.dataset.classes, self.natural.counts.sum(0), strict=True)
         held_by_nobody = [name for name, count in held if not count]
         if held_by_nobody:

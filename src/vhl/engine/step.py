@@ -26,7 +26,7 @@ class Pieces:
 
     gather: Callable[[Plan, Tensor], tuple[Tensor, Draws]]
     """The images of one step of a plan, natural ones first, and what else the step uses by name."""
-    network: Callable[[nn.Module], Callable[[Tensor], Output]]
+    network: Callable[[nn.Module], Callable[..., Output]]
     """Makes of a network what the step calls."""
     judge: Callable[[Mapping[str, Tensor], Tensor, Draws], tuple[Tensor, Draws]]
     """The loss, and what is added up over steps: its terms, and right predictions of both kinds."""

@@ -41,6 +41,14 @@ class Stream:
         self._rows = torch.arange(self.height, device=device)
         self._columns = torch.arange(self.width, device=device)
 
+    tiles = 1
+    """Images to a side of what :meth:`batch` makes."""
+
+    def order(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """``count`` indices from shuffled passes over all samples, one after the other."""
+        passes = [rng.permutation(len(self)) for _ in range(-(-count // len(self)))]
+        return np.concatenate(passes)[:count]
+
     def plain(self) -> Stream:
         """The same images, as they are."""
         images, settings, statistics, device, dtype = self._made_of

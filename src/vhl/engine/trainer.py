@@ -10,6 +10,7 @@ from vhl.engine.capture import REHEARSALS
 from vhl.engine.step import Pieces
 from vhl.engine.task import MOMENTUM, Job, Outcome, Task
 from vhl.engine.vectors import FlatModel
+from vhl.models._network import weighted_statistics
 
 
 class Trainer:
@@ -58,11 +59,15 @@ class Trainer:
         """Gather, augment, forward, objective, backward, corrections, update."""
         assert self._client is not None
         images, draws = self._pieces.gather(self._plan, self.counter)
-        with self.task.numerics.autocast():
-            features, logits = self._network(images)
+        objective, natural = self.task.objective, len(draws["labels"])
+        counted = draws["weights"].to(self.rate.dtype)
+        weights = objective.statistics_weights(counted, len(images) - natural)
+        mosaic = (natural, objective.tiles) if objective.tiles > 1 else ()
+        with self.task.numerics.autocast(), weighted_statistics(self.model.module, weights):
+            features, logits = self._network(images, *mosaic)
             with torch.no_grad():
                 for name, network in self._onlookers.items():
-                    draws[f"reference.{name}"] = network(images[: len(draws["labels"])])[0]["last"]
+                    draws[f"reference.{name}"] = network(images[:natural])[0]["last"]
         loss, values = self._pieces.judge(features, logits, draws)
         self.model.differentiate(loss)
         self._pieces.update(self.model, self.momentum, self.rate, self.counter, self._client)

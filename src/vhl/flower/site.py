@@ -225,7 +225,8 @@ class _SiteProblem(Problem):
 
     def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
         assert self._images is not None
-        return VirtualData(self._images, self.experiment.virtual, self.numerics)
+        experiment = self.experiment
+        return VirtualData(self._images, experiment.virtual, experiment.objective, self.numerics)
 
     def _distillation(self, directory: Path, progress: Progress | None) -> Stream | None:
         return None

@@ -40,6 +40,13 @@ def _own_tile(M, C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr):
 
 
 @triton.jit
+def _row_weights(weights, row_tile, M, PIXELS, ROWS: constexpr, number: constexpr):
+    """How much each row of a tile counts where images do not count the same; 0 if it does not exist."""
+    rows = row_tile * ROWS + tl.arange(0, ROWS)[:, None]
+    return tl.load(weights + rows // PIXELS, rows < M, 0.0).to(number) / PIXELS
+
+
+@triton.jit
 def _rows_in(group, groups, steps, M, ROWS: constexpr):
     """How many rows a group has: only its last tile may be cut short, or missing."""
     last = (steps - 1) * groups + group
@@ -47,20 +54,34 @@ def _rows_in(group, groups, steps, M, ROWS: constexpr):
 
 
 @triton.jit(do_not_specialize=["steps"])
-def _moments_kernel(x, partial, M, C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, steps):
-    """Each group's mean, and its sum of squared deviations from that mean."""
+def _moments_kernel(
+    x, partial, weights, PIXELS, M, C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr, steps
+):  # fmt: skip
+    """Each group's mean, and its sum of squared deviations from that mean; with weights, also their sum."""
     column_tile, group, groups = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     number: constexpr = partial.dtype.element_ty
     channels, offsets, mask = _tile(group, column_tile, M, C, ROWS, COLUMNS, EVEN)
     # Deviations from the group's first row, since plain sums of squares cancel where the mean is large.
     origin = tl.load(x + group * ROWS * C + channels, channels < C).to(number)
     total, squares = tl.zeros([ROWS, COLUMNS], number), tl.zeros([ROWS, COLUMNS], number)
+    counts = tl.zeros([ROWS, 1], number)
     for step in tl.range(0, steps, loop_unroll_factor=4):
         channels, offsets, mask = _tile(group + step * groups, column_tile, M, C, ROWS, COLUMNS, EVEN)
         deviations = tl.where(mask, tl.load(x + offsets, mask).to(number) - origin, 0.0)
-        total += deviations
-        squares += deviations * deviations
-    count = _rows_in(group, groups, steps, M, ROWS).to(number)
+        if weights is None:
+            total += deviations
+            squares += deviations * deviations
+        else:
+            share = _row_weights(weights, group + step * groups, M, PIXELS, ROWS, number)
+            counts += share
+            total += share * deviations
+            squares += share * deviations * deviations
+    if weights is None:
+        count = _rows_in(group, groups, steps, M, ROWS).to(number)
+    else:
+        weight = tl.sum(counts, 0, keep_dims=True)
+        tl.store(partial + (2 * groups + group) * C + channels, weight + 0.0 * origin, channels < C)
+        count = tl.where(weight > 0, weight, 1.0)  # of images that count nothing the sums are 0
     total = tl.sum(total, 0, keep_dims=True)
     squares = tl.sum(squares, 0, keep_dims=True) - total * total / count
     tl.store(partial + group * C + channels, origin + total / count, channels < C)
@@ -69,22 +90,29 @@ def _moments_kernel(x, partial, M, C, ROWS: constexpr, COLUMNS: constexpr, EVEN:
 
 @triton.jit(do_not_specialize=["steps"])
 def _statistics_kernel(
-    partial, mean, rstd, running_mean, running_var, groups, steps, M,
-    C, ROWS: constexpr, COLUMNS: constexpr, GROUPS: constexpr,
+    partial, mean, rstd, running_mean, running_var, weights, groups, steps, M, PIXELS, IMAGES,
+    C, ROWS: constexpr, COLUMNS: constexpr, GROUPS: constexpr, PADDED: constexpr,
 ):  # fmt: skip
     """Mean and 1/√(variance + ε) of all rows from the groups' (Chan et al., 1983), and the running ones."""
     channels, offsets, mask = _tile(0, tl.program_id(0), groups, C, GROUPS, COLUMNS, False)
     group, inside = tl.arange(0, GROUPS)[:, None], channels < C
     means, squares = tl.load(partial + offsets, mask, 0.0), tl.load(partial + groups * C + offsets, mask, 0.0)
-    counts = tl.where(group < groups, _rows_in(group, groups, steps, M, ROWS), 0).to(means.dtype)
+    if weights is None:
+        counts = tl.where(group < groups, _rows_in(group, groups, steps, M, ROWS), 0).to(means.dtype)
+        all_, pixels = M, M
+    else:
+        counts = tl.load(partial + 2 * groups * C + offsets, mask, 0.0)
+        image = tl.arange(0, PADDED)
+        seen = tl.load(weights + image, image < IMAGES, 0.0) != 0
+        all_, pixels = 1, PIXELS * tl.sum(seen.to(tl.int32), 0)
     origin = tl.load(partial + channels, inside)
-    centre = origin + tl.sum(counts * (means - origin), 0, keep_dims=True) / M
-    variance = tl.sum(squares + counts * (means - centre) * (means - centre), 0, keep_dims=True) / M
+    centre = origin + tl.sum(counts * (means - origin), 0, keep_dims=True) / all_
+    variance = tl.sum(squares + counts * (means - centre) * (means - centre), 0, keep_dims=True) / all_
     tl.store(mean + channels, centre, inside)
     tl.store(rstd + channels, tl.rsqrt(variance + _EPSILON), inside)
     old_mean, old_variance = tl.load(running_mean + channels, inside), tl.load(running_var + channels, inside)
     tl.store(running_mean + channels, old_mean + _MOMENTUM * (centre - old_mean), inside)
-    unbiased = variance * M / (M - 1)
+    unbiased = variance * pixels / (pixels - 1)
     tl.store(running_var + channels, old_variance + _MOMENTUM * (unbiased - old_variance), inside)
 
 
@@ -157,10 +185,13 @@ def _totals_kernel(partial, dweight, dbias, groups, C, COLUMNS: constexpr, GROUP
 
 @triton.jit
 def _gradient_kernel(
-    dz, x, z, mean, rstd, weight, bias, dweight, dbias, dx, dskip, M, RELU: constexpr,
+    dz, x, z, mean, rstd, weight, bias, dweight, dbias, dx, dskip, weights, PIXELS, M, RELU: constexpr,
     C, ROWS: constexpr, COLUMNS: constexpr, EVEN: constexpr,
 ):  # fmt: skip
-    """dx = weight·rstd·(gradient − dbias/M − (x − mean)·rstd·dweight/M), and dskip = gradient."""
+    """dx = weight·rstd·(gradient − dbias·w − (x − mean)·rstd·dweight·w), and dskip = gradient.
+
+    w, how much a row counts, is 1/M for all, or its image's weight over its pixels.
+    """
     channels, offsets, mask = _own_tile(M, C, ROWS, COLUMNS, EVEN)
     inside = channels < C
     centre, deviation = tl.load(mean + channels, inside), tl.load(rstd + channels, inside)
@@ -168,8 +199,14 @@ def _gradient_kernel(
     centred, gradient = _gradient_tile(dz, x, z, offsets, mask, centre, scale, shift, RELU)
     if dskip is not None:
         tl.store(dskip + offsets, gradient, mask)
-    level, slope = tl.load(dbias + channels, inside) / M, tl.load(dweight + channels, inside) * deviation / M
-    tl.store(dx + offsets, (gradient - level - centred * slope) * scale, mask)
+    level, slope = tl.load(dbias + channels, inside), tl.load(dweight + channels, inside) * deviation
+    if weights is None:
+        gradient = gradient - level / M - centred * (slope / M)
+    else:
+        row_tile = tl.cdiv(M, ROWS) - 1 - tl.program_id(0) // tl.cdiv(C, COLUMNS)
+        share = _row_weights(weights, row_tile, M, PIXELS, ROWS, scale.dtype)
+        gradient = gradient - (level + centred * slope) * share
+    tl.store(dx + offsets, gradient * scale, mask)
 
 
 class _Plan:
@@ -177,6 +214,7 @@ class _Plan:
 
     def __init__(self, x: Tensor) -> None:
         self.M, self.C = x.numel() // x.shape[1], x.shape[1]
+        self.images, self.pixels = x.shape[0], x.shape[2] * x.shape[3]
         self.columns = min(triton.next_power_of_2(self.C), 64)
         self.column_tiles, self.rows = triton.cdiv(self.C, self.columns), 2048 // self.columns
         tiles = triton.cdiv(self.M, self.rows)
@@ -187,15 +225,15 @@ class _Plan:
         even = padded * self.column_tiles * self.columns == self.M * self.C
         return {"M": self.M, "C": self.C, "ROWS": rows, "COLUMNS": self.columns, "EVEN": even}
 
-    def by_group(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:
+    def by_group(self, kernel: Any, *tensors: Tensor | None, **flags: int) -> None:
         tiles = self._tiles(self.rows, self.rows * self.steps * self.groups)
         kernel[self.column_tiles, self.groups](*tensors, **tiles, steps=self.steps, **flags, num_warps=8)
 
-    def over_groups(self, kernel: Any, *tensors: Tensor, **numbers: int) -> None:
+    def over_groups(self, kernel: Any, *tensors: Tensor | None, **numbers: int) -> None:
         constants = {"C": self.C, "COLUMNS": 8, "GROUPS": triton.next_power_of_2(_PROGRAMS)}
         kernel[(triton.cdiv(self.C, 8),)](*tensors, groups=self.groups, **constants, **numbers)
 
-    def elementwise(self, kernel: Any, *tensors: Tensor | None, **flags: bool) -> None:
+    def elementwise(self, kernel: Any, *tensors: Tensor | None, **flags: int) -> None:
         rows, row_tiles = 2 * self.rows, triton.cdiv(self.M, 2 * self.rows)
         kernel[(self.column_tiles * row_tiles,)](*tensors, **self._tiles(rows, rows * row_tiles), **flags)
 
@@ -204,41 +242,46 @@ class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor,
-        skip: Tensor | None, relu: bool,
+        skip: Tensor | None, weights: Tensor | None, relu: bool,
     ) -> Tensor:  # fmt: skip
         plan = _Plan(x)
         mean, rstd, z = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
-        partial, whole = weight.new_empty(2, plan.groups, plan.C), (mean, rstd, running_mean, running_var)
-        plan.by_group(_moments_kernel, x, partial)
-        plan.over_groups(_statistics_kernel, partial, *whole, M=plan.M, ROWS=plan.rows, steps=plan.steps)
+        partial, whole = weight.new_empty(3, plan.groups, plan.C), (mean, rstd, running_mean, running_var)
+        plan.by_group(_moments_kernel, x, partial, weights, PIXELS=plan.pixels)
+        rows = {"M": plan.M, "ROWS": plan.rows, "steps": plan.steps}
+        images = {"PIXELS": plan.pixels, "IMAGES": plan.images, "PADDED": triton.next_power_of_2(plan.images)}
+        plan.over_groups(_statistics_kernel, partial, *whole, weights, **rows, **images)
         plan.elementwise(_normalise_kernel, x, skip, z, mean, rstd, weight, bias, RELU=relu, TRAINING=True)
         ctx.relu, ctx.skip = relu, skip is not None
-        ctx.save_for_backward(x, z if relu and ctx.skip else None, mean, rstd, weight, bias)
+        ctx.save_for_backward(x, z if relu and ctx.skip else None, mean, rstd, weight, bias, weights)
         return z
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         dz = dz.contiguous(memory_format=torch.channels_last)
-        x, z, _, _, weight, bias = ctx.saved_tensors
+        *saved, weights = ctx.saved_tensors
+        x, z, _, _, weight, bias = saved
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(bias)
         dskip = None if z is None else torch.empty_like(x)
-        plan, inputs = _Plan(x), (dz, *ctx.saved_tensors)
+        plan, inputs = _Plan(x), (dz, *saved)
         partial = weight.new_empty(2, plan.groups, plan.C)
         plan.by_group(_sums_kernel, *inputs, partial, RELU=ctx.relu)
         plan.over_groups(_totals_kernel, partial, dweight, dbias)
-        plan.elementwise(_gradient_kernel, *inputs, dweight, dbias, dx, dskip, RELU=ctx.relu)
+        outputs, weighing = (dweight, dbias, dx, dskip), {"PIXELS": plan.pixels}
+        plan.elementwise(_gradient_kernel, *inputs, *outputs, weights, **weighing, RELU=ctx.relu)
         if ctx.skip and not ctx.relu:
             dskip = dz
-        return dx, None, None, dweight, dbias, dskip, None
+        return dx, None, None, dweight, dbias, dskip, None, None
 
 
 def batch_norm(
     x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor,
-    *, training: bool, skip: Tensor | None = None, relu: bool = False,
+    *, training: bool, skip: Tensor | None = None, relu: bool = False, weights: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """``F.batch_norm``, plus ``skip``, through a ReLU; in float32 or wider, rounded once at the end.
 
+    With ``weights``, in training, each image counts so much in the statistics; they sum to 1.
     It has a gradient in training alone.
     """
     x = x.contiguous(memory_format=torch.channels_last)
@@ -248,7 +291,7 @@ def batch_norm(
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
     with torch.cuda.device_of(x):
         if training:
-            z: Tensor = _BatchNorm.apply(x, *channels, skip, relu)
+            z: Tensor = _BatchNorm.apply(x, *channels, skip, weights, relu)
         else:
             z = torch.empty_like(x)
             _Plan(x).elementwise(_normalise_kernel, x, skip, z, *channels, RELU=relu, TRAINING=False)

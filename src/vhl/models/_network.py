@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +18,9 @@ Init = Literal["torch", "he"]
 ``torch`` is PyTorch's own, of variance 1/(3nk); ``he`` is normal of variance 2/(mk) (He et al., 2015).
 A normalised layer's output does not depend on its scale, but how far a step turns it does: by 1/scale².
 """
+
+
+_MOMENTUM, _EPSILON = 0.1, 1e-5  # PyTorch's own
 
 
 class _Normalization(nn.Module):
@@ -45,6 +50,8 @@ class BatchNorm(_Normalization):
     running_var: Tensor
     fused = False
     """Whether one kernel of ours does all of it: on a GPU, where the engine says so."""
+    sample_weights: Tensor | None = None
+    """How much each image counts in the statistics of training, where they do not count the same."""
 
     def __init__(self, channels: int, relu: bool = False) -> None:
         super().__init__(relu)
@@ -59,10 +66,37 @@ class BatchNorm(_Normalization):
         from vhl.models._kernels import batch_norm  # Triton is there on machines with a GPU alone
 
         state = (self.running_mean, self.running_var, self.weight, self.bias)
-        return batch_norm(x, *state, training=self.training, skip=skip, relu=self.relu)
+        weights = self.sample_weights if self.training else None
+        return batch_norm(x, *state, training=self.training, skip=skip, relu=self.relu, weights=weights)
 
     def normalize(self, x: Tensor) -> Tensor:
+        if self.training and self.sample_weights is not None:
+            state = (self.running_mean, self.running_var, self.weight, self.bias)
+            return weighted_batch_norm(x, self.sample_weights, *state)
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
+
+
+def weighted_batch_norm(
+    x: Tensor, weights: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor
+) -> Tensor:
+    """Batch normalisation in training, where image n counts w_n in the statistics and Σ w_n = 1.
+
+    μ = Σ w_n μ_n and σ² = Σ w_n (σ_n² + (μ_n − μ)²), with mean μ_n and variance σ_n² over the pixels of image
+    n. The running variance gets σ² · k/(k − 1), k the number of pixels in images that count at all.
+    Weights of 1/N are the ordinary layer; a weight of 0 is as if the image were not there.
+    """
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    weights = weights.to(wide.dtype)
+    variances, means = torch.var_mean(wide, (2, 3), correction=0)
+    mean = weights @ means
+    variance = weights @ (variances + (means - mean) ** 2)
+    with torch.no_grad():
+        count = (weights != 0).sum() * (x.shape[2] * x.shape[3])
+        running_mean.lerp_(mean.to(running_mean.dtype), _MOMENTUM)
+        running_var.lerp_((variance * count / (count - 1)).to(running_var.dtype), _MOMENTUM)
+    scale = weight * torch.rsqrt(variance + _EPSILON)
+    shift = bias - mean * scale
+    return torch.addcmul(shift[:, None, None], wide, scale[:, None, None]).to(x.dtype)
 
 
 class GroupNorm(_Normalization):
@@ -103,6 +137,19 @@ def fuse(module: nn.Module) -> None:
             layer.fused = True
 
 
+@contextmanager
+def weighted_statistics(module: nn.Module, weights: Tensor | None) -> Iterator[None]:
+    """Let images count so much in batch-norm statistics for as long as this lasts."""
+    layers = [layer for layer in module.modules() if isinstance(layer, BatchNorm)]
+    for layer in layers:
+        layer.sample_weights = weights
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.sample_weights = None
+
+
 class Network(nn.Module):
     """Stem and stages make maps, the last map is pooled to a vector, the head turns it into logits."""
 
@@ -112,9 +159,16 @@ class Network(nn.Module):
         self.stages = nn.ModuleList(stages)
         self.head = nn.Linear(features, classes)
 
-    def forward(self, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def forward(
+        self, images: Tensor, natural: int | None = None, tiles: int = 1
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """With ``tiles`` the images after the first ``natural`` are mosaics: m² features and logits each."""
         maps = self.maps(images)
-        last = self.pool(maps[f"stage{len(self.stages)}"])
+        last_map = maps[f"stage{len(self.stages)}"]
+        if tiles == 1:
+            last = self.pool(last_map)
+        else:
+            last = torch.cat([self.pool(last_map[:natural]), self.pool(cut(last_map[natural:], tiles))])
         return {**maps, "last": last}, self.head(last)
 
     def maps(self, images: Tensor) -> dict[str, Tensor]:
@@ -126,3 +180,10 @@ class Network(nn.Module):
 
     def pool(self, last_map: Tensor) -> Tensor:
         return last_map.mean((2, 3))
+
+
+def cut(maps: Tensor, tiles: int) -> Tensor:
+    """The tiles (N·m², C, H/m, W/m) of maps (N, C, H, W), row by row."""
+    count, channels, height, width = maps.shape
+    rows = maps.view(count, channels, tiles, height // tiles, tiles, width // tiles).permute(0, 2, 4, 1, 3, 5)
+    return rows.reshape(-1, channels, height // tiles, width // tiles)

@@ -58,6 +58,27 @@ class Objective(Component):
         return 0
 
     @property
+    def tiles(self) -> int:
+        """Virtual images to a side of a mosaic: so many squared share the place of one."""
+        return 1
+
+    @property
+    def tiles_of_one_class(self) -> bool:
+        """Whether all tiles of a mosaic have the same label."""
+        return False
+
+    def virtual_images(self, natural: int) -> int:
+        """Places of full size that the virtual images take beside ``natural`` ones."""
+        return self.virtual_rows(natural) // self.tiles**2
+
+    def statistics_weights(self, weights: Tensor, virtual: int) -> Tensor | None:
+        """How much each image counts in batch-norm statistics; unset, all the same.
+
+        ``weights`` are those of the natural rows, ``virtual`` is the number of virtual places after them.
+        """
+        return None
+
+    @property
     def pretraining(self) -> Pretraining | None:
         """A stage on the virtual set before the first round."""
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -27,8 +28,38 @@ class Naive(Plain):
         False, description="virtual class c shares output c with natural class c, instead of C_d + c"
     )
 
+    batch_norm_share: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="share of virtual images in batch-norm statistics; unset is by count, as in the paper",
+    )
+    mosaic: int = Field(
+        1, ge=1, description="m² virtual images of 1/m size are tiled into one: B_v / m² places; 1 is off"
+    )
+    mosaic_classes: Literal["mixed", "same"] = Field(
+        "mixed", description="the tiles of a mosaic: of any classes, or all of the same"
+    )
+
     def virtual_rows(self, natural: int) -> int:
         return self.virtual_batch or natural
+
+    @property
+    def tiles(self) -> int:
+        return self.mosaic
+
+    @property
+    def tiles_of_one_class(self) -> bool:
+        return self.mosaic_classes == "same"
+
+    def statistics_weights(self, weights: Tensor, virtual: int) -> Tensor | None:
+        """(1 − s)/n for each natural image, but 0 for fillers, and s/n_v for each virtual one."""
+        share = self.batch_norm_share
+        if share is None:
+            return None
+        return torch.cat(
+            [weights * ((1 - share) / weights.sum()), weights.new_full((virtual,), share / virtual)]
+        )
 
     def outputs(self, classes: int, virtual_classes: int) -> int:
         return max(classes, virtual_classes) if self.shared_labels else classes + virtual_classes

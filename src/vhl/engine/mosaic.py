@@ -1,0 +1,66 @@
+"""Virtual images at a fraction of their size, several to the place of one."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vhl.data.images import ImageSet, ImageStream
+from vhl.engine.stream import Stream
+
+
+def shrunk(images: ImageSet, factor: int) -> ImageSet:
+    """Images of 1/factor size: the mean of each block of pixels."""
+    count, height, width, channels = images.images.shape
+    blocks = images.images.reshape(count, height // factor, factor, width // factor, factor, channels)
+    small = np.empty((count, height // factor, width // factor, channels), np.uint8)
+    for start in range(0, count, 1000):  # bounds memory
+        small[start : start + 1000] = blocks[start : start + 1000].mean((2, 4)).round()
+    return ImageSet(small, images.labels)
+
+
+class MosaicStream(Stream):
+    """Batches of mosaics, m × m small images each; crop and flip act on each of them."""
+
+    def __init__(
+        self,
+        images: ImageSet,
+        settings: ImageStream,
+        statistics: tuple[np.ndarray, np.ndarray],
+        device: torch.device,
+        *,
+        tiles: int,
+        of_one_class: bool,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__(shrunk(images, tiles), settings, statistics, device, dtype=dtype)
+        self.tiles = tiles
+        self._classes = _members(images.labels) if of_one_class else None
+
+    def order(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """As of any stream; with mosaics of one class, shuffled groups of a class's shuffled samples."""
+        if self._classes is None:
+            return super().order(rng, count)
+        size, found = self.tiles**2, list[np.ndarray]()
+        while sum(map(len, found)) < count:
+            shuffled = [rng.permutation(members) for members in self._classes]
+            groups = [own[: len(own) // size * size].reshape(-1, size) for own in shuffled]
+            found.append(rng.permutation(np.concatenate(groups)).ravel())
+        return np.concatenate(found)[:count]
+
+    def batch(self, index: Tensor, chance: dict[str, Tensor]) -> Tensor:
+        """Mosaics (N / m², C, H, W) of N samples, row by row."""
+        small = super().batch(index, chance).permute(0, 2, 3, 1)
+        return assemble(small, self.tiles).permute(0, 3, 1, 2)
+
+
+def assemble(small: Tensor, tiles: int) -> Tensor:
+    """Mosaics (N / m², m·h, m·w, C) of images (N, h, w, C), the first m² in the first."""
+    _, height, width, channels = small.shape
+    rows = small.view(-1, tiles, tiles, height, width, channels).transpose(2, 3)
+    return rows.reshape(-1, tiles * height, tiles * width, channels)
+
+
+def _members(labels: np.ndarray) -> list[np.ndarray]:
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vhl.engine.problem import Problem
+from vhl.experiment import Experiment
+
+FOREIGN = """
+from torch import nn
+
+from vhl.models.base import Model
+
+
+class Flat(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(1)
+        self.head = nn.Linear(256, outputs)
+
+    def forward(self, images):
+        features = self.norm(images).flatten(1)
+        return {"last": features}, self.head(features)
+
+
+class Mine(Model):
+    def build(self, classes, channels, size):
+        return Flat(classes)
+"""
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Any:
+    (tmp_path / "mine.py").write_text(FOREIGN, encoding="utf-8")
+
+    def make(**settings: Any) -> Problem:
+        if settings.get("model") == "mine":
+            settings["model"] = f"{tmp_path / 'mine.py'}:Mine"
+        usual = {"data": "digits", "model": {"name": "cnn", "width": 4}, "virtual": {"per_class": 4}}
+        return Problem(Experiment.read({**usual, **settings}), tmp_path)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model": "mine", "objective": {"name": "vhl", "mosaic": 2}}, ["shows its last map", "Mine"]),
+        (
+            {"model": "mine", "objective": {"name": "vhl", "batch_norm_share": 0.5}},
+            ["norm of", "PyTorch's own"],
+        ),
+        ({"objective": {"name": "vhl-light", "tap": "stage2"}}, ["set objective.tap=last"]),
+        ({"objective": {"name": "naive", "mosaic": 3}}, ["must divide images of 16×16", "last map of 4×4"]),
+        ({"objective": {"name": "naive", "mosaic": 8}}, ["last map of 4×4"]),
+        ({"objective": {"name": "vhl-light", "virtual_batch": 30}}, ["30 virtual images", "mosaics of 4"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_said_before_training(
+    settings: dict[str, Any], words: list[str], problem: Any, complains: Any
+) -> None:
+    with complains(*words):
+        problem(**settings)
+
+
+def test_without_batch_norm_a_share_changes_nothing_and_a_note_says_so(problem: Any) -> None:
+    model = {"name": "cnn", "width": 4, "norm": "group"}
+    assert any(
+        "batch_norm_share changes nothing" in n for n in problem(model=model, objective="vhl-light").notes()
+    )
+    for settings in ({"objective": "vhl-light"}, {"model": model, "objective": "vhl"}):
+        assert not any("batch_norm_share" in note for note in problem(**settings).notes())

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from vhl.data.images import ImageSet, ImageStream
+from vhl.engine.mosaic import MosaicStream, assemble, shrunk
+from vhl.engine.simulation import Simulation
+from vhl.engine.stream import Stream
+
+PLAIN = (np.zeros(1), np.full(1, 1 / 255))
+"""Statistics that leave pixels as they are."""
+
+
+def images(count: int, labels: list[int], size: int = 8) -> ImageSet:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (count, size, size, 1), dtype=np.uint8)
+    return ImageSet(pixels, np.resize(np.array(labels, np.int64), count))
+
+
+def test_shrunk_images_are_means_of_blocks() -> None:
+    whole = images(1001, [0], size=4)
+    small = shrunk(whole, 2).images
+    assert small.shape == (1001, 2, 2, 1)
+    for number in (0, 999, 1000):
+        for row in range(2):
+            for column in range(2):
+                block = whole.images[number, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+                assert small[number, row, column, 0] == np.round(block.astype(float).mean())
+
+
+def test_a_mosaic_has_its_images_row_by_row() -> None:
+    small = torch.arange(8 * 2 * 3).view(8, 2, 3, 1)
+    mosaics = assemble(small, 2)
+    assert mosaics.shape == (2, 4, 6, 1)
+    for number in range(8):
+        mosaic, row, column = number // 4, number // 2 % 2, number % 2
+        tile = mosaics[mosaic, 2 * row : 2 * row + 2, 3 * column : 3 * column + 3]
+        assert torch.equal(tile, small[number])
+
+
+def test_crop_and_flip_act_on_each_tile() -> None:
+    """As on the small images alone, padded by an eighth of their own size."""
+    settings, whole = ImageStream(name="any", flip=True), images(6, [0, 1], size=32)
+    device = torch.device("cpu")
+    mosaics = MosaicStream(whole, settings, PLAIN, device, tiles=2, of_one_class=False)
+    alone = Stream(shrunk(whole, 2), settings, PLAIN, device)
+    assert mosaics.padding == 2 and mosaics.shape == (16, 16, 1)
+    index = torch.tensor([3, 0, 5, 5, 1, 2, 4, 0])
+    chance = {k: torch.from_numpy(v) for k, v in mosaics.draw(np.random.default_rng(1), (8,)).items()}
+    found, expected = mosaics.batch(index, chance), alone.batch(index, chance)
+    assert found.shape == (2, 1, 32, 32) and len(chance["row"].unique()) > 1
+    for number in range(8):
+        mosaic, row, column = number // 4, number // 2 % 2, number % 2
+        tile = found[mosaic, :, 16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
+        assert torch.equal(tile, expected[number])
+
+
+@pytest.mark.parametrize("of_one_class", [False, True])
+def test_order(of_one_class: bool) -> None:
+    """Shuffled passes; or mosaics of one class each, no image twice before each class ran out."""
+    whole = images(60, [0, 1, 2], size=8)
+    stream = MosaicStream(
+        whole, ImageStream(name="any"), PLAIN, torch.device("cpu"), tiles=2, of_one_class=of_one_class
+    )
+    order = stream.order(np.random.default_rng(2), 128)
+    assert len(order) == 128 and len(set(order[:60])) == 60
+    same = [len(set(whole.labels[group])) == 1 for group in order.reshape(-1, 4)]
+    assert all(same) if of_one_class else not all(same)
+    labels = whole.labels[order.reshape(-1, 4)[:, 0]]
+    assert np.bincount(labels[:15]).min() >= 1 and len(set(labels[:5])) > 1
+
+
+# --- in training ---------------------------------------------------------------------------------------
+
+
+def parameters(simulation: Simulation) -> torch.Tensor:
+    list(simulation)
+    server = simulation.state.server
+    return torch.cat([server.parameters, server.buffers])
+
+
+@pytest.mark.parametrize("virtual_batch", [16, 8])
+def test_the_share_that_the_count_gives_changes_nothing(digit_simulation: Any, virtual_batch: int) -> None:
+    """8 natural images in every batch, none of them a filler, and so many virtual ones."""
+    settings = {
+        "engine": {"precision": "fp64"},
+        "partition": {"name": "iid", "clients": 2},
+        "training": {"batch_size": 8},
+    }
+    objective = {"name": "vhl", "virtual_batch": virtual_batch}
+    share = virtual_batch / (8 + virtual_batch)
+    plain = digit_simulation(**settings, objective=objective)
+    parts = [len(part) for part in plain.problem.parts]
+    assert all(part % 8 == 0 for part in parts), parts
+    weighted = digit_simulation(**settings, objective={**objective, "batch_norm_share": share})
+    other = digit_simulation(**settings, objective={**objective, "batch_norm_share": 0.9})
+    expected = parameters(plain)
+    torch.testing.assert_close(parameters(weighted), expected, rtol=1e-8, atol=1e-10)
+    assert not torch.allclose(parameters(other), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_mosaic_takes_a_quarter_of_the_places(digit_simulation: Any) -> None:
+    light = digit_simulation(objective={"name": "vhl-light", "virtual_batch": 8})
+    full = digit_simulation(objective={"name": "vhl", "virtual_batch": 8})
+    assert light.problem.compute == pytest.approx(1.25 / 2 * full.problem.compute)
+    (record, *_), (twice, *_) = list(light), list(full)
+    natural = sum(len(light.problem.parts[client]) for client in record.clients)
+    assert record.samples - natural == (twice.samples - natural) // 4
+    assert record.virtual_accuracy is not None and 0 <= record.virtual_accuracy <= 1
+
+
+def test_lanes_and_resuming_do_not_change_it(digit_simulation: Any) -> None:
+    whole = parameters(digit_simulation(objective="vhl-light"))
+    again = parameters(digit_simulation(objective="vhl-light", engine={"lanes": 3}))
+    assert torch.equal(whole, again)
+
+
+@pytest.mark.parametrize("option", [{"mosaic_classes": "same"}, {"mosaic": 1}, {"batch_norm_share": 0.75}])
+def test_every_option_has_an_effect(digit_simulation: Any, option: dict[str, Any]) -> None:
+    usual = parameters(digit_simulation(objective="vhl-light"))
+    assert not torch.equal(parameters(digit_simulation(objective={"name": "vhl-light", **option})), usual)

@@ -54,6 +54,9 @@ class Training(_Section):
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum m")
     keep_momentum: bool = Field(False, description="a client keeps its momentum between its rounds")
     weight_decay: float = Field(1e-4, ge=0, description="weight decay, on all parameters")
+    freeze_batch_norm: int | None = Field(
+        None, ge=0, description="rounds after which batch-norm statistics stay as they are; unset is never"
+    )
 
 
 class Seeds(_Section):

@@ -97,6 +97,15 @@ def test_every_distance_in_float64(make: Make, distance: str, way: dict[str, boo
     assert_equal_to_eager(make, way, objective={"name": "vhl", "virtual_batch": 6, "distance": distance})
 
 
+@pytest.mark.parametrize("way", [CAPTURED, FUSED], ids=["captured", "fused"])
+@pytest.mark.parametrize(
+    "objective", ["plain", "vhl-light", {"name": "naive", "mosaic": 2, "mosaic_classes": "same"}], ids=str
+)
+def test_frozen_statistics_in_float64(make: Make, objective: Any, way: dict[str, bool]) -> None:
+    training = {"batch_size": 8, "epochs": 2, "freeze_batch_norm": 1}
+    assert_equal_to_eager(make, way, objective=objective, training=training)
+
+
 @pytest.mark.parametrize("images", [None, {"name": "noise", "per_class": 10}], ids=["fresh", "set"])
 def test_distillation_in_float64(make: Make, small_digits: Callable[..., Source], images: Any) -> None:
     options = {"steps": 40, "check_every": 10, "batch_size": 8, "images": images}

@@ -123,3 +123,51 @@ def test_lanes_and_resuming_do_not_change_it(digit_simulation: Any) -> None:
 def test_every_option_has_an_effect(digit_simulation: Any, option: dict[str, Any]) -> None:
     usual = parameters(digit_simulation(objective="vhl-light"))
     assert not torch.equal(parameters(digit_simulation(objective={"name": "vhl-light", **option})), usual)
+
+
+def test_frozen_statistics_stay_and_gradients_flow(digit_simulation: Any) -> None:
+    """FixBN: from the third round on clients neither make statistics of their batches nor move them."""
+    settings = {"rounds": 4, "training": {"batch_size": 8, "freeze_batch_norm": 2}}
+    simulation = digit_simulation(**settings, objective={"name": "vhl-light", "virtual_batch": 8})
+    states = []
+    while simulation.state.round < 4:
+        simulation.run_round()
+        states.append(simulation.state.server)
+    buffers = [server.buffers for server in states]
+    assert not torch.equal(buffers[0], buffers[1])
+    torch.testing.assert_close(buffers[2], buffers[1], rtol=1e-6, atol=1e-7)  # an average of equals
+    torch.testing.assert_close(buffers[3], buffers[1], rtol=1e-6, atol=1e-7)
+    assert not torch.equal(states[3].parameters, states[2].parameters)
+    never = digit_simulation(rounds=4, objective={"name": "vhl-light", "virtual_batch": 8})
+    list(never)
+    assert not torch.equal(never.state.server.parameters, states[3].parameters)
+
+
+def test_a_frozen_step_is_gradient_descent_through_fixed_statistics(digit_simulation: Any) -> None:
+    """One client, one full batch, no momentum: against PyTorch's own layers in evaluation mode."""
+    simulation = digit_simulation(
+        rounds=1,
+        partition={"name": "centralized"},
+        training={
+            "batch_size": 80,
+            "momentum": 0.0,
+            "weight_decay": 0.0,
+            "lr": 0.1,
+            "freeze_batch_norm": 0,
+            "keep_momentum": False,
+        },
+        engine={"precision": "fp64"},
+    )
+    problem, model = simulation.problem, simulation.model
+    model.module.eval()
+    start = simulation.state.server
+    plan = simulation.task.plan(0, 0, problem.parts[0])
+    index = torch.from_numpy(plan["index"][0])
+    chance = {k.split(".")[1]: torch.from_numpy(v[0]) for k, v in plan.items() if k.startswith("natural.")}
+    model.load(start.parameters, start.buffers)
+    _, logits = model.module(problem.natural.train.batch(index, chance))
+    loss = torch.nn.functional.cross_entropy(logits, problem.natural.train.labels[index])
+    model.differentiate(loss)
+    expected = start.parameters - 0.1 * model.gradient
+    simulation.run_round()
+    torch.testing.assert_close(simulation.state.server.parameters, expected, rtol=1e-9, atol=1e-11)

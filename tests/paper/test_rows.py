@@ -41,8 +41,9 @@ def test_as_many_as_the_paper_has_numbers() -> None:
     ours -= {"feddf/a0.1/feddf-noise"}  # which the paper leaves blank
     tables = Counter(row.table for name, row in rows().items() if name not in ours)
     assert tables == {**main, "partitions": 16, "further": 116, "feddf": 8, "centralized": 8}
-    assert [*tables, "choices", "methods"] == list(TABLES) and len(rows()) == 276 + 4 + 6 + 16
-    assert {name.split("/")[0] for name in ours} >= {"choices", "methods"}
+    assert [*tables, "choices", "methods", "light"] == list(TABLES)
+    assert len(rows()) == 276 + 4 + 6 + 16 + 23
+    assert {name.split("/")[0] for name in ours} >= {"choices", "methods", "light"}
     assert all(name == row.name for name, row in rows().items())
 
 
@@ -51,7 +52,7 @@ def test_every_published_number_is_in_one_row() -> None:
     numbers = [cell[kind] for part in ("main", "partitions") for cell in paper[part] for kind in KINDS]
     numbers += [cell["acc"] for part in ("further", "feddf") for cell in paper[part]]
     numbers += [accuracy for pair in paper["centralized"].values() for accuracy in pair.values()]
-    assert Counter(row.accuracy for row in rows().values()) == Counter([*numbers, *[None] * 26])  # ours
+    assert Counter(row.accuracy for row in rows().values()) == Counter([*numbers, *[None] * 49])  # ours
 
 
 @pytest.mark.parametrize("profile", ["paper", "release"])
@@ -224,6 +225,26 @@ def test_choices_differ_from_the_paper_s_row_in_one_thing() -> None:
         assert found[key] == value and rows()[f"choices/{name}"].accuracy is None
     assert rows()["choices/init-he/fedavg-vhl"].without == "choices/init-he/fedavg"
     assert rows()["choices/few-images/fedavg-vhl"].without == "cifar10/a0.1-e1-k10/fedavg"
+
+
+def test_light_rows_differ_from_vhls_in_what_their_names_say() -> None:
+    def settings(name: str) -> dict[str, Any]:
+        return dotted(rows()[name].experiment("release", "noise"))
+
+    vhl = settings("cifar10/a0.1-e1-k10/fedavg-vhl")
+    light = settings("light/vhl-light/fedavg")
+    changed = {k: light.get(k) for k in light.keys() | vhl.keys() if light.get(k) != vhl.get(k)}
+    changed.pop("features_at")
+    assert changed == {
+        "objective.name": "vhl-light",
+        "objective.mosaic": 2,
+        "objective.batch_norm_share": 0.5,
+        "rounds": 300,
+    }
+    assert settings("light/fixed-statistics/vhl")["training.freeze_batch_norm"] == 150
+    assert settings("light/group-norm/vhl-light")["model.norm"] == "group"
+    assert settings("light/no-supcon/fedavg")["objective.calibration"] == 0
+    assert rows()["light/svhn-a0.1-e1-k10/fedavg"].without == "svhn/a0.1-e1-k10/fedavg"
 
 
 def test_features_are_kept_where_the_paper_shows_them() -> None:

@@ -52,7 +52,12 @@ class Ticket:
             *sorted(self.server.state),
             "",
             *sorted(self.job.state.keys() - {MOMENTUM}),
+            "frozen" if self.frozen else "",
         )
+
+    @property
+    def frozen(self) -> bool:
+        return self.task.freezes(self.job.round)
 
     @property
     def steps(self) -> int:
@@ -150,7 +155,11 @@ class Lane:
     def _make(self, ticket: Ticket, plan: Plan, recipe: Recipe) -> tuple[Trainer, Step]:
         device = ticket.task.device
         before = torch.cuda.memory_reserved(device) if self._place else 0
-        made = recipe.trainer(lambda trainer: trainer.begin(ticket.job, ticket.server, plan), self._place)
+
+        def begin(trainer: Trainer) -> None:
+            trainer.begin(ticket.job, ticket.server, plan)
+
+        made = recipe.trainer(begin, self._place, frozen=ticket.frozen)
         self.memory = torch.cuda.memory_reserved(device) - before if self._place else 0
         return made
 

@@ -32,10 +32,13 @@ class Recipe:
             compile_ = capture and kernels and not has_kernels(task.build())
         self._pieces = compiled_pieces(self._uncompiled) if compile_ else self._uncompiled
 
-    def trainer(self, begin: Begin, place: Place | None) -> tuple[Trainer, Step]:
-        """A trainer and its step; on a GPU they are for this place, and rehearsed with a job there."""
+    def trainer(self, begin: Begin, place: Place | None, *, frozen: bool = False) -> tuple[Trainer, Step]:
+        """A trainer and its step; on a GPU they are for this place, and rehearsed with a job there.
+
+        ``frozen`` is batch normalisation by the server's statistics.
+        """
         try:
-            return self._rehearse(begin, place)
+            return self._rehearse(begin, place, frozen)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -43,12 +46,12 @@ class Recipe:
                 raise
             # Of the compiler, or of the part itself: then it is raised again, and clearer.
             self._pieces = self._uncompiled
-            made = self._rehearse(begin, place)
+            made = self._rehearse(begin, place, frozen)
             self._on_note(f"Steps run uncompiled, which is slower: {first_line(error)}")
             return made
 
-    def _rehearse(self, begin: Begin, place: Place | None) -> tuple[Trainer, Step]:
-        trainer = Trainer(self._task, self._pieces)
+    def _rehearse(self, begin: Begin, place: Place | None, frozen: bool) -> tuple[Trainer, Step]:
+        trainer = Trainer(self._task, self._pieces, frozen=frozen)
         if place is None:
             return trainer, trainer.step
         if self._capture:

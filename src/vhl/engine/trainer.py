@@ -10,17 +10,20 @@ from vhl.engine.capture import REHEARSALS
 from vhl.engine.step import Pieces
 from vhl.engine.task import MOMENTUM, Job, Outcome, Task
 from vhl.engine.vectors import FlatModel
-from vhl.models._network import weighted_statistics
+from vhl.models._network import freeze_statistics, weighted_statistics
 
 
 class Trainer:
     """A bound model and everything a step reads or writes, at addresses that never change."""
 
-    def __init__(self, task: Task, pieces: Pieces) -> None:
+    def __init__(self, task: Task, pieces: Pieces, *, frozen: bool = False) -> None:
+        """``frozen`` is batch normalisation by the server's statistics."""
         self.task, self._pieces = task, pieces
         numerics = task.numerics
         self.model = self._build()
         self.model.module.train()
+        if frozen:
+            freeze_statistics(self.model.module)
         self._network = pieces.network(self.model.module)
         self._references = {name: self._build() for name in task.algorithm.references}
         self._onlookers = {

@@ -61,7 +61,8 @@ class BatchNorm(_Normalization):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
-        if not self.fused:
+        differentiated = torch.is_grad_enabled() and not self.training  # which our kernel cannot be
+        if not self.fused or differentiated:
             return super().forward(x, skip)
         from vhl.models._kernels import batch_norm  # Triton is there on machines with a GPU alone
 
@@ -135,6 +136,13 @@ def fuse(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, BatchNorm):
             layer.fused = True
+
+
+def freeze_statistics(module: nn.Module) -> None:
+    """Normalise by running statistics from now on, and leave them as they are."""
+    for layer in module.modules():
+        if isinstance(layer, BatchNorm | nn.modules.batchnorm._BatchNorm):
+            layer.eval()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from vhl.objectives.plain import Plain
 class Naive(Plain):
     """Cross-entropy on natural and virtual data in one batch, without calibration (VHL, section 5.3).
 
-    mean CE(natural) + mean CE(virtual), both over all C_d + C_v outputs.
+    mean CE(natural) + mean CE(virtual), both over all C_d + C_v outputs; the second may have a weight.
     """
 
     uses_virtual: ClassVar[bool] = True
@@ -24,6 +24,7 @@ class Naive(Plain):
     virtual_batch: int | None = Field(
         None, ge=1, description="B_v: virtual images in each batch; unset is as many as natural ones"
     )
+    virtual_weight: float = Field(1.0, ge=0, description="weight of the virtual images' cross-entropy")
     shared_labels: bool = Field(
         False, description="virtual class c shares output c with natural class c, instead of C_d + c"
     )
@@ -70,5 +71,8 @@ class Naive(Plain):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.virtual_labels is not None
         targets = self.virtual_targets(batch.virtual_labels, batch.classes)
-        virtual = cross_entropy(batch.logits[len(batch.labels) :], targets)
-        return {**super().loss(batch), "virtual": virtual}
+        terms = super().loss(batch)
+        if self.virtual_weight:
+            virtual = cross_entropy(batch.logits[len(batch.labels) :], targets)
+            terms["virtual"] = self.virtual_weight * virtual
+        return terms

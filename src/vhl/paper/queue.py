@@ -10,9 +10,10 @@ from typing import Any
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment, Profile
+from vhl.objectives.base import Objective
 from vhl.paper.evidence import Evidence, generator, identity
 from vhl.paper.rows import GENERATOR, Row, rows
-from vhl.registry import suggest
+from vhl.registry import build, suggest
 
 _IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
 _MODELS = {"resnet8": 0.022, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
@@ -97,8 +98,9 @@ def cost(row: Row) -> float:
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
     images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"] * settings["rounds"]
     images *= settings["clients_per_round"] / clients
-    objective, options = _named(settings["objective"])
-    virtual = options.get("virtual_batch", 128) / 128 if objective in ("vhl", "naive") else 0.0
+    objective = build("objectives", "objective", settings["objective"])
+    assert isinstance(objective, Objective)
+    virtual = objective.virtual_images(128) / 128
     return float(images * (1 + virtual) * _MODELS[_named(settings["model"])[0]])
 
 

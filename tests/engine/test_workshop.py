@@ -207,9 +207,9 @@ def trainers(monkeypatch):
     """Every trainer that is made; each has a network of its own, and on a GPU its captured steps."""
     made, init = [], Trainer.__init__
 
-    def noted(self, *arguments):
+    def noted(self, *arguments, **options):
         made.append(self)
-        init(self, *arguments)
+        init(self, *arguments, **options)
 
     monkeypatch.setattr(Trainer, "__init__", noted)
     return made

@@ -199,6 +199,15 @@ def digit_simulation(
     return make
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """So small a network is slower on two threads; and no result depends on the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def complains() -> Callable[..., Any]:
     """``with complains("a", "b"):`` expects one sentence that contains every text."""

@@ -74,6 +74,16 @@ def test_order(of_one_class: bool) -> None:
     assert np.bincount(labels[:15]).min() >= 1 and len(set(labels[:5])) > 1
 
 
+def test_a_class_too_small_for_a_mosaic_is_named(complains: Any) -> None:
+    few = ImageSet(images(7, [0]).images, np.array([0, 0, 0, 0, 1, 1, 1]))
+    options = ImageStream(name="any"), PLAIN, torch.device("cpu")
+    with complains("a virtual class has 3 images, fewer than the 4 of a mosaic"):
+        MosaicStream(few, *options, tiles=2, of_one_class=True)
+    assert (
+        len(MosaicStream(few, *options, tiles=2, of_one_class=False).order(np.random.default_rng(0), 9)) == 9
+    )
+
+
 # --- in training ---------------------------------------------------------------------------------------
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import Context, Message, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
@@ -97,12 +96,8 @@ class Deployment:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """To the bit needs one order of sums."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _on_one_thread(one_thread: None) -> None:
+    """All of these: to the bit needs one order of sums."""
 
 
 @pytest.fixture(autouse=True)

@@ -159,6 +159,22 @@ def test_folders_at_the_sites(clinics: list[dict[str, Any]], experiment: Experim
     assert folder.records()[-1].accuracy > 0.6
 
 
+def test_classes_mean_and_deviation_may_be_fixed(
+    clinics: list[dict[str, Any]], experiment: Experiment, deploy: Any
+) -> None:
+    """Then no site says anything of its pixels, and a class that nobody has is one."""
+    deployment = deploy(clinics)
+    data = {"name": "folder", "path": "-", "size": 8, "mean": [0.3], "std": [0.4]}
+    folder = deployment.run(
+        experiment.with_(data=data, rounds=1), test="", classes="class2, class1, class0, class9"
+    )
+    found = folder.data()
+    assert found["classes"] == ["class2", "class1", "class0", "class9"]
+    assert found["mean"] == [0.3] * 3 and found["std"] == [0.4] * 3
+    assert found["counts"] == [[0, 48, 48, 0], [0, 48, 0, 0], [48, 0, 48, 0]]
+    assert not any(sum(own["sums"]) for own in found["deployment"]["facts"])
+
+
 def test_the_server_may_have_test_images_of_its_own(
     clinics: list[dict[str, Any]], experiment: Experiment, deploy: Any
 ) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from sklearn.datasets import load_digits
 
 from vhl.experiment import Experiment
@@ -19,12 +18,8 @@ from vhl.runs.session import Session
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """So small a network is slower on two threads; and no result depends on the machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _on_one_thread(one_thread: None) -> None:
+    """All of these."""
 
 
 @pytest.fixture

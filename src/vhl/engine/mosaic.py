@@ -8,6 +8,7 @@ from torch import Tensor
 
 from vhl.data.images import ImageSet, ImageStream
 from vhl.engine.stream import Stream
+from vhl.errors import VHLError
 
 
 def shrunk(images: ImageSet, factor: int) -> ImageSet:
@@ -36,7 +37,7 @@ class MosaicStream(Stream):
     ) -> None:
         super().__init__(shrunk(images, tiles), settings, statistics, device, dtype=dtype)
         self.tiles = tiles
-        self._classes = _members(images.labels) if of_one_class else None
+        self._classes = _members(images.labels, tiles**2) if of_one_class else None
 
     def order(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """As of any stream; with mosaics of one class, shuffled groups of a class's shuffled samples."""
@@ -62,5 +63,13 @@ def assemble(small: Tensor, tiles: int) -> Tensor:
     return rows.reshape(-1, tiles * height, tiles * width, channels)
 
 
-def _members(labels: np.ndarray) -> list[np.ndarray]:
-    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+def _members(labels: np.ndarray, least: int) -> list[np.ndarray]:
+    """The samples of each class, of which there must be enough for a mosaic."""
+    found = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    fewest = min(map(len, found))
+    if fewest < least:
+        raise VHLError(
+            f"objective.mosaic_classes = same: a virtual class has {fewest} images, fewer than the {least} "
+            "of a mosaic; raise virtual.per_class."
+        )
+    return found

@@ -189,7 +189,7 @@ class RemoteEvaluator(Evaluator):
 
     def start(self, server: Server) -> Fetch:
         problem = self._problem
-        with_images = [name for name in problem.terms.sites if _held_out(problem, name)]
+        with_images = [name for name in problem.terms.sites if "test" in _held_out(problem, name)]
         found = problem.exchange.look(
             "evaluate", server.parameters, server.buffers, with_images, self._forms, self._check
         )

@@ -100,8 +100,8 @@ class Site:
 
     def facts(self, experiment: Experiment) -> Facts:
         with saying("data", "The site's data could not be read; its log says why."):
-            open_ = experiment.data.mean is None or experiment.data.std is None
-            return Facts.of(self.settings.name, self._data(experiment), sums=open_)
+            is_open = experiment.data.mean is None or experiment.data.std is None
+            return Facts.of(self.settings.name, self._data(experiment), sums=is_open)
 
     def problem(self, terms: Terms) -> Problem:
         experiment = _for_one_client(terms.experiment, self.settings.device)

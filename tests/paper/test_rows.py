@@ -176,7 +176,7 @@ def test_variants_of_the_further_study(name: str, variant: str, expected: dict[s
     main = rows()[f"cifar10/a0.1-e1-k10/{name}{'' if plain else '-vhl'}"].experiment()
     changed = {key.split(".")[0] for key in expected}
     differing = {key.split(".")[0] for key, value in dotted(main).items() if found.get(key) != value}
-    assert differing - {"features_at"} <= changed | ({"virtual"} if variant == "vfa" else set())
+    assert differing - {"features_at", "keep_at"} <= changed | ({"virtual"} if variant == "vfa" else set())
 
 
 def test_the_virtual_batch_of_128_is_the_natural_batch() -> None:
@@ -219,7 +219,7 @@ def test_choices_differ_from_the_paper_s_row_in_one_thing() -> None:
         ("shared-labels/fedavg-vhl", vhl, "objective.shared_labels", True),
     ]:
         found = settings(f"choices/{name}")
-        assert {k for k in found.keys() | base.keys() if found.get(k) != base.get(k)} - {"features_at"} == {
+        assert {k for k in found.keys() | base.keys() if found.get(k) != base.get(k)} - {"features_at", "keep_at"} == {
             key
         }
         assert found[key] == value and rows()[f"choices/{name}"].accuracy is None
@@ -235,6 +235,7 @@ def test_light_rows_differ_from_vhls_in_what_their_names_say() -> None:
     light = settings("light/vhl-light/fedavg")
     changed = {k: light.get(k) for k in light.keys() | vhl.keys() if light.get(k) != vhl.get(k)}
     changed.pop("features_at")
+    changed.pop("keep_at")
     assert changed == {
         "objective.name": "vhl-light",
         "objective.mosaic": 2,
@@ -252,6 +253,7 @@ def test_features_are_kept_where_the_paper_shows_them() -> None:
     main = {f"cifar10/a0.1-e1-k10/fedavg{kind}" for kind in ("", "-vhl")}
     assert shown >= main | {f"further/{variant}/fedavg" for variant in ("baseline", "vhl", "naive")}
     assert rows()["further/naive/fedavg"].experiment().features_at == (10, 100, 300, 1000)
+    assert all({10, 100, 300, 1000} <= set(rows()[name].settings["keep_at"]) for name in shown)
 
 
 # --- FedDF's setting, and all data in one place --------------------------------------------------------

@@ -33,7 +33,10 @@ GENERATOR = "stylegan"
 """The virtual data of the paper's main results."""
 _MODELS = {"cifar100": "resnet50"}  # section 5.1; ResNet-18 for the others
 _MAIN = "cifar10/a0.1-e1-k10"
-_SHOWN = (10, 100, 300, 1000)  # rounds whose features the paper shows; it counts them from 0
+_SHOWN = {
+    "features_at": (10, 100, 300, 1000),  # the paper shows them; it counts rounds from 0
+    "keep_at": (10, 30, 100, 200, 300, 600, 1000),  # for `vhl theory`
+}
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def _row(
     name = f"{setting}/{algorithm}"
     settings = {**settings, "algorithm": algorithm, "objective": "vhl" if vhl else "plain"}
     if name == f"{_MAIN}/fedavg":
-        settings["features_at"] = _SHOWN
+        settings |= _SHOWN
     return Row(
         f"{name}-vhl" if vhl else name,
         settings,
@@ -153,7 +156,7 @@ def _further() -> Iterator[Row]:
         base = _federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, rate)
         plain = f"further/{variant.removesuffix('-vhl')}" if variant.startswith("resnet") else _MAIN
         if variant in ("baseline", "vhl", "naive") and algorithm == "fedavg":
-            base["features_at"] = _SHOWN
+            base |= _SHOWN
         yield Row(
             f"further/{variant}/{algorithm}",
             {**base, "algorithm": algorithm, **settings},

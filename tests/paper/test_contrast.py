@@ -51,6 +51,18 @@ def test_most_seeds_go_before_most_rounds(digest: Make) -> None:
     assert (one.seeds, one.rounds) == (2, 2) and one.value == pytest.approx((0.2 + 0.3) / 2)
 
 
+def test_seeds_that_were_just_begun_do_not_replace_long_runs(digest: Make) -> None:
+    """What a budget leaves behind: a further seed of both rows, stopped after a while."""
+    plain = [digest(PLAIN, [0.1] * 11 + [0.2], seed) for seed in (0, 1)]
+    vhl = [digest(VHL, [0.1] * 11 + [0.5 + seed / 10], seed) for seed in (0, 1)]
+    for stopped in (1, 5):
+        begun = [digest(row, [0.1] * stopped, 2) for row in (PLAIN, VHL)]
+        one = found(*plain, *vhl, *begun)
+        assert (one.seeds, one.rounds) == (2, 12) and one.value == pytest.approx(0.35)
+    alone = found(*plain[:1], *vhl[:1], *(digest(row, [0.1], 1) for row in (PLAIN, VHL)))
+    assert (alone.seeds, alone.rounds) == (1, 12)
+
+
 def test_of_as_many_seeds_most_rounds(digest: Make) -> None:
     one = found(digest(PLAIN, [0.1, 0.2, 0.5, 0.8]), digest(VHL, [0.3, 0.4, 0.6]))
     assert (one.seeds, one.rounds) == (1, 3) and one.value == pytest.approx(0.1)

@@ -113,7 +113,7 @@ def test_choices_of_profile_and_virtual_data(digest: Make) -> None:
             digest(VHL, [0.4], virtual="noise"),
             digest(VHL, [0.5], 1, virtual="noise"),
             digest(VHL, [0.6], profile="release", virtual="noise"),
-            digest(VHL, [0.7], virtual={"name": "noise", "per_class": 7}),
+            digest(VHL, [0.7], virtual={"name": "noise", "per_class": 7}),  # `--virtual` cannot ask for it
         ]
     )
     plain = evidence.choices(rows()[PLAIN])
@@ -130,7 +130,6 @@ def test_choices_of_profile_and_virtual_data(digest: Make) -> None:
         ("paper", "stylegan", None): {0: [0.3]},
         ("paper", "noise", None): {0: [0.4], 1: [0.5]},
         ("release", "noise", None): {0: [0.6]},
-        ("paper", "noise", 7): {0: [0.7]},
     }
     (noise,) = [runs for choice, runs in evidence.choices(rows()["further/noise/fedavg"]).items()
                 if choice.profile == "paper"]  # fmt: skip

@@ -339,6 +339,14 @@ def test_the_nearest_saved_rounds_are_shown_once(save: Save, tmp_path: Path) -> 
     assert texts(drawn.axes[3]) == ["not run"]
 
 
+def test_a_saved_round_stands_in_its_own_column(save: Save, tmp_path: Path) -> None:
+    save(f"{MAIN}/fedavg", 10, 100, 300, with_virtual=False)
+    save("further/naive/fedavg", 300, with_virtual=True)
+    drawn = figure("features-server", runs=tmp_path)
+    titles = [axes.get_title() for axes in drawn.axes[3:6]]
+    assert titles == ["", "", "round 300"]
+
+
 def test_of_several_runs_those_with_the_same_choice(save: Save, tmp_path: Path) -> None:
     save(f"{MAIN}/fedavg", 10, 100, with_virtual=False)
     save(f"{MAIN}/fedavg-vhl", 100, with_virtual=True, profile="release")

@@ -91,11 +91,12 @@ def test_rounds_that_were_not_evaluated(digest: Make) -> None:
 def test_speed_up_is_fedavgs_rounds_over_its_own(digest: Make) -> None:
     plain = [digest(PLAIN, [0.1] * 11 + [0.6] * 3, 0), digest(PLAIN, [0.1] * 7 + [0.6] * 7, 1)]  # 12 and 8
     vhl = [digest(VHL, [0.1] * 3 + [0.6] * 11, 0), digest(VHL, [0.1] * 5 + [0.6] * 9, 2)]  # 4 and 6
-    assert line_of(VHL, *plain, *vhl).speed_up == pytest.approx(10 / 5)
+    assert line_of(VHL, *plain, *vhl).speed_up == pytest.approx(12 / 4)  # of the seed of both
     assert line_of(PLAIN, *plain, *vhl).speed_up == pytest.approx(1.0)
     slow = digest(PROX, [0.1] * 14)
     assert line_of(PROX, *plain, slow).speed_up is None  # never
     assert line_of(VHL, *vhl).speed_up is None  # over nothing
+    assert line_of(VHL, *plain, vhl[1]).speed_up is None  # no seed of both
 
 
 def test_gains_are_paired_by_seed(digest: Make) -> None:

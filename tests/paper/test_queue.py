@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+import vhl.objectives.vhl
 from vhl.experiment import Experiment
 from vhl.paper.evidence import Evidence, identity
 from vhl.paper.queue import Request, cost, queue, run_name, select
@@ -190,6 +191,24 @@ def test_a_run_has_one_name_whichever_row_asks_for_it() -> None:
     assert re.fullmatch(pattern, run_name(experiment))
     plain = run_name(rows()[PLAIN].experiment("release"))
     assert re.fullmatch(r"cifar10-lda-resnet18-fedavg-plain-release-[0-9a-f]{8}-seed0", plain)
+
+
+def test_an_option_that_was_added_later_renames_no_run() -> None:
+    class Grown(vhl.objectives.vhl.VHL):
+        added: int = 3
+
+    experiment = rows()[VHL].experiment()
+    objective = Grown.model_construct(**dict(experiment.objective))
+    grown = experiment.model_copy(update={"objective": objective})
+    assert identity(grown) != identity(experiment) and run_name(grown) == run_name(experiment)
+    used = objective.model_copy(update={"added": 4})
+    assert run_name(experiment.model_copy(update={"objective": used})) != run_name(experiment)
+
+
+def test_two_rows_that_are_one_run_save_what_either_wants() -> None:
+    (run,) = queue(request("further/lambda-1.0/fedavg", VHL), Evidence([]))
+    wanted = rows()[VHL].experiment()
+    assert wanted.keep_at and (run.features_at, run.keep_at) == (wanted.features_at, wanted.keep_at)
 
 
 @pytest.mark.parametrize(

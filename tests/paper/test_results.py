@@ -9,6 +9,7 @@ import pytest
 from vhl.experiment import Experiment
 from vhl.paper.document import renewed
 from vhl.paper.evidence import Evidence
+from vhl.paper.queue import run_name
 from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
 
@@ -23,6 +24,7 @@ def test_every_record_can_be_read(file: Path) -> None:
     assert all(record.accuracy is None or 0 <= record.accuracy <= 1 for record in digest.records)
     evidence = Evidence([digest])
     assert any(evidence.choices(row) for row in rows().values())  # or no table would show it
+    assert run_name(digest.experiment) == file.stem  # or a longer run would not find the shorter one
 
 
 def test_the_document_has_the_numbers_of_the_records() -> None:

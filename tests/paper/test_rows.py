@@ -19,6 +19,7 @@ DATASETS = ("cifar10", "fmnist", "svhn", "cifar100")
 MAIN = ("a0.1-e1-k10", "a0.05-e1-k10", "a0.1-e5-k10", "a0.1-e1-k100")
 KINDS = ("acc_plain", "acc_vhl")
 EQUAL_TO_VHL = ("vhl", "batch-128", "lambda-1.0", "tap-last", "resnet18-vhl")
+SAVED = {"features_at", "keep_at"}
 VARIANTS = list(dict.fromkeys(name.split("/")[1] for name in rows() if name.startswith("further/")))
 
 
@@ -176,7 +177,7 @@ def test_variants_of_the_further_study(name: str, variant: str, expected: dict[s
     main = rows()[f"cifar10/a0.1-e1-k10/{name}{'' if plain else '-vhl'}"].experiment()
     changed = {key.split(".")[0] for key in expected}
     differing = {key.split(".")[0] for key, value in dotted(main).items() if found.get(key) != value}
-    assert differing - {"features_at", "keep_at"} <= changed | ({"virtual"} if variant == "vfa" else set())
+    assert differing - SAVED <= changed | ({"virtual"} if variant == "vfa" else set())
 
 
 def test_the_virtual_batch_of_128_is_the_natural_batch() -> None:
@@ -219,9 +220,7 @@ def test_choices_differ_from_the_paper_s_row_in_one_thing() -> None:
         ("shared-labels/fedavg-vhl", vhl, "objective.shared_labels", True),
     ]:
         found = settings(f"choices/{name}")
-        assert {k for k in found.keys() | base.keys() if found.get(k) != base.get(k)} - {"features_at", "keep_at"} == {
-            key
-        }
+        assert {k for k in found.keys() | base.keys() if found.get(k) != base.get(k)} - SAVED == {key}
         assert found[key] == value and rows()[f"choices/{name}"].accuracy is None
     assert rows()["choices/init-he/fedavg-vhl"].without == "choices/init-he/fedavg"
     assert rows()["choices/few-images/fedavg-vhl"].without == "cifar10/a0.1-e1-k10/fedavg"

@@ -10,3 +10,10 @@ def test_keys_are_those_of_the_command_line() -> None:
     assert found["training.lr"] == 0.01 and found["keep_at"] == [1, 2]
     assert found["objective.distance.temperature"] == 0.07
     assert "data.mean" in found and found["data.mean"] is None
+
+
+def test_what_is_no_default_alone() -> None:
+    experiment = Experiment.make({"data": "digits", "objective": {"name": "vhl", "calibration": 0.5}})
+    found = dotted(experiment, defaults=False)
+    assert found["objective.calibration"] == 0.5 and found["objective.name"] == "vhl"
+    assert "training.lr" not in found and "objective.tap" not in found

@@ -18,6 +18,7 @@ from vhl.engine.simulation import Simulation
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.folder import RunFolder
+from vhl.runs.model import kept_rounds
 from vhl.runs.session import Session, default_name
 
 Run = Callable[..., Path]
@@ -127,7 +128,6 @@ def test_an_existing_run_is_not_overwritten(
         ({"data": {"size": 16}}, "data.size", "unset", "16"),
         ({"seeds": {"batches": 7}}, "seeds.batches", "0", "7"),
         ({"evaluate_every": 2}, "evaluate_every", "1", "2"),
-        ({"keep_at": [1]}, "keep_at", "[2, 5]", "[1]"),
     ],
 )
 def test_a_run_is_not_continued_as_another(
@@ -161,6 +161,12 @@ def test_how_often_to_checkpoint_may_change(
     run_in(experiment.with_(rounds=2), tmp_path)
     run_in(experiment.with_(rounds=4, checkpoint_every=1), tmp_path, resume=True)
     assert content(run_in(experiment, tmp_path, resume=True)) == content(finished)
+
+
+def test_which_models_are_kept_may_change(experiment: Experiment, run_in: Run, tmp_path: Path) -> None:
+    run_in(experiment.with_(rounds=3, keep_at=[2], features_at=[]), tmp_path)
+    run = run_in(experiment.with_(keep_at=[2, 4]), tmp_path, resume=True)
+    assert kept_rounds(RunFolder(run)) == [2, 4]
 
 
 def test_checkpoints_take_a_small_share_of_the_time(

@@ -102,10 +102,12 @@ def _virtual_data() -> Iterator[Claim]:
 
 def _sensitivity() -> Iterator[Claim]:
     large, small = "further/batch-384/fedavg", "further/batch-64/fedavg"
-    yield Claim("A larger virtual batch is better.", _versus(("B_v 384 − 64", large, small)))
+    yield Claim("A larger virtual batch is better: 384 than 64.", _versus(("B_v 384 − 64", large, small)))
     weights = ((f"λ {weight} − 1", f"further/lambda-{weight}/fedavg", _VHL) for weight in ("0.1", "10.0"))
     yield Claim("λ hardly matters.", _versus(*weights), "equal")
-    yield Claim("The deep tap is best.", _versus(("deep − last", "further/tap-deep/fedavg", _VHL)))
+    taps = {tap: f"further/tap-{tap}/fedavg" for tap in ("last", "middle", "shallow")}
+    others = ((f"deep − {tap}", "further/tap-deep/fedavg", row) for tap, row in taps.items())
+    yield Claim("The deep tap is best.", _versus(*others))
     for depth in (10, 34):
         rows = f"further/resnet{depth}-vhl/fedavg", f"further/resnet{depth}/fedavg"
         yield Claim(f"VHL helps ResNet-{depth}.", _versus(("with − without", *rows)))

@@ -96,7 +96,7 @@ def contrast(
     virtual: Sequence[str] = USUAL,
     like: Contrast | None = None,
 ) -> Contrast | None:
-    """Row ``more`` minus row ``less`` with the same profile, where most seeds have both; then most rounds.
+    """Row ``more`` minus row ``less`` with the same profile, where :func:`_weight` finds most evidence.
 
     ``virtual`` names the virtual data that may be used where a row leaves them open. ``like`` is a contrast
     whose setting and rounds this one must have.
@@ -111,7 +111,8 @@ def contrast(
     ]
     if not found:
         return None
-    seeds, rounds, choice = max(found, key=lambda entry: entry[:2])
+    longest = max(rounds for _, rounds, _ in found)
+    seeds, rounds, choice = max(found, key=lambda entry: _weight(entry[0], entry[1], longest))
     first, second = (at(evidence.runs(row, choice), rounds) for row in (one, other))
     target = _target(evidence, one, choice, rounds) or OUT_OF_REACH
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
@@ -122,6 +123,15 @@ def contrast(
         spread = _pooled_deviation(evidence, measure)
         error = None if spread is None else spread * 2**0.5
     return Contrast(label, measure, statistics.mean(values), error, seeds, rounds, _setting(one, choice))
+
+
+def _weight(seeds: int, rounds: int, longest: int) -> tuple[bool, bool, int]:
+    """What a comparison over some seeds at some length counts.
+
+    A run that was stopped early says little, several seeds say more than one, and then rounds in all decide:
+    a seed that was just begun must not replace what three long ones showed.
+    """
+    return 4 * rounds >= longest, seeds > 1, seeds * rounds
 
 
 def _setting(row: Row, choice: Choice) -> str:

@@ -24,11 +24,16 @@ class Choice:
 
     profile: Profile
     virtual: str | None
-    """As JSON."""
+    """As JSON; none where ``--virtual`` cannot ask for them, as for noise with an option of its own."""
 
     @classmethod
     def of(cls, experiment: Experiment) -> Choice:
-        return cls(experiment.profile, json.dumps(experiment.table()["virtual"], sort_keys=True))
+        made = experiment.virtual
+        options = {"name", made.primary} & type(made).model_fields.keys()
+        asked = {key: value for key, value in experiment.table()["virtual"].items() if key in options}
+        usual = Experiment.read({"profile": experiment.profile, "virtual": asked}).virtual
+        virtual = json.dumps(experiment.table()["virtual"], sort_keys=True) if usual == made else None
+        return cls(experiment.profile, virtual)
 
     def experiment(self, row: Row) -> Experiment:
         return (
@@ -75,6 +80,8 @@ class Evidence:
             return found
         for choice in self._choices:
             own = choice if row.uses_generator else Choice(choice.profile, None)
+            if row.uses_generator and own.virtual is None:
+                continue
             if runs := self.runs(row, own):
                 found[own] = runs
         return found

@@ -79,12 +79,15 @@ class Line:
 
     @property
     def speed_up(self) -> float | None:
-        """Rounds to our own target: FedAvg's without virtual data over this line's."""
-        own = self.to_target("rounds", self.target)
-        if own is None or self.target is None:
+        """Rounds to our own target: FedAvg's without virtual data over this line's, of the seeds of both."""
+        both = self.runs.keys() & self.baseline.keys()
+        if self.target is None or not both or self.to_target("rounds", self.target) is None:
             return None
-        needed = [result(run.records, self.target).rounds or self.rounds for run in self.baseline.values()]
-        return statistics.mean(needed) / own.mean
+
+        def needed(runs: Mapping[int, Digest], target: float) -> float:
+            return statistics.mean(result(runs[seed].records, target).rounds or self.rounds for seed in both)
+
+        return needed(self.baseline, self.target) / needed(self.runs, self.target)
 
 
 def lines(row: Row, evidence: Evidence) -> Iterator[Line]:

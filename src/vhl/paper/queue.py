@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,10 +15,12 @@ from vhl.objectives.base import Objective
 from vhl.paper.evidence import Evidence, generator, identity
 from vhl.paper.rows import GENERATOR, Row, rows
 from vhl.registry import build, suggest
+from vhl.runs.dotted import dotted
 
 _IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
 _MODELS = {"resnet8": 0.022, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
 """Multiply-adds of one image, relative to ResNet-18."""
+_Waiting = tuple[tuple[float, ...], Experiment]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def queue(request: Request, evidence: Evidence) -> list[Experiment]:
     row is run with the first seed before any is with the second.
     """
     prices = _prices(request.rows)
-    waiting: dict[tuple[int, str], tuple[tuple[float, ...], Experiment]] = {}
+    waiting: dict[tuple[int, str], _Waiting] = {}
     for row in request.rows:
         experiment = row.experiment(request.profile, request.virtual)
         experiment = experiment.with_(rounds=request.rounds or experiment.rounds)
@@ -65,8 +68,18 @@ def queue(request: Request, evidence: Evidence) -> list[Experiment]:
             repeat = experiment.with_(seeds=dict.fromkeys(("model", "sampling", "batches"), seed))
             named = repeat.with_(name=run_name(repeat))
             place = (order, prices[row.name], cost(row))
-            waiting.setdefault((seed, identity(repeat)), (place, named))
+            key = seed, identity(repeat)
+            waiting[key] = _both(waiting[key], named) if key in waiting else (place, named)
     return [experiment for _, experiment in sorted(waiting.values(), key=lambda entry: entry[0])]
+
+
+def _both(first: _Waiting, second: Experiment) -> _Waiting:
+    """One run for two rows that are one experiment: it saves the features and models of either."""
+    place, experiment = first
+    saved = ("features_at", "keep_at")
+    return place, experiment.with_(
+        **{key: sorted({*getattr(experiment, key), *getattr(second, key)}) for key in saved}
+    )
 
 
 def _prices(wanted: Sequence[Row]) -> dict[str, float]:
@@ -88,8 +101,15 @@ def run_name(experiment: Experiment) -> str:
     words = [part.name for part in parts]
     if experiment.objective.uses_virtual:
         words.append(generator(experiment))
-    number = hashlib.sha256(identity(experiment).encode()).hexdigest()[:8]
+    number = hashlib.sha256(_chosen(experiment).encode()).hexdigest()[:8]
     return "-".join([*words, experiment.profile, number, f"seed{experiment.seeds.batches}"])
+
+
+def _chosen(experiment: Experiment) -> str:
+    """What the experiment's identity has beyond defaults, so that a new option renames no run."""
+    chosen = dotted(experiment, defaults=False)
+    everything = json.loads(identity(experiment))
+    return json.dumps({key: value for key, value in everything.items() if key in chosen})
 
 
 def cost(row: Row) -> float:

@@ -78,7 +78,7 @@ def _cells(line: Line) -> tuple[str, ...]:
         _number(row.accuracy, "{:.2f}"),
         "–" if row.accuracy is None else f"{100 * best.mean - row.accuracy:+.1f}",
         _points(line.over_seeds("final")),
-        f"{_points(line.gain, signed=True)} / {_published_gain(row)}" if row.without else "–",
+        f"{_gain(line)} / {_published_gain(row)}" if row.without else "–",
         f"{_reached(line, paper_target)} / {_published_rounds(row)}" if paper_target else "–",
         _reached(line, line.target),
         f"{_number(line.speed_up, '×{:.1f}')} / {_published_speed_up(row)}",
@@ -127,6 +127,13 @@ def _points(value: Estimate | None, *, signed: bool = False) -> str:
         return "–"
     mean = f"{100 * value.mean:+.1f}" if signed else f"{100 * value.mean:.1f}"
     return mean if value.std is None else f"{mean} ± {100 * value.std:.1f}"
+
+
+def _gain(line: Line) -> str:
+    """Over how many pairs, where that is not all seeds."""
+    gain, seeds = line.gain, len(line.runs)
+    some = "" if gain is None or gain.count == seeds else f" ({gain.count} of {seeds} seeds)"
+    return _points(gain, signed=True) + some
 
 
 def _reached(line: Line, target: float | None) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 from vhl.experiment import Experiment
 
 
-def dotted(experiment: Experiment) -> dict[str, Any]:
-    """All settings as ``{"training.lr": 0.01, ...}``; an unset one is ``None``."""
+def dotted(experiment: Experiment, *, defaults: bool = True) -> dict[str, Any]:
+    """Settings as ``{"training.lr": 0.01, ...}``; an unset one is ``None``. All, or without ``defaults``."""
     found: dict[str, Any] = {}
 
     def walk(prefix: str, value: Any) -> None:
@@ -18,5 +18,5 @@ def dotted(experiment: Experiment) -> dict[str, Any]:
         else:
             found[prefix[:-1]] = value
 
-    walk("", experiment.model_dump(mode="json"))
+    walk("", experiment.model_dump(mode="json", exclude_defaults=not defaults))
     return found

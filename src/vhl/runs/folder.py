@@ -42,6 +42,7 @@ _RESUMABLE = {
     "device",
     "checkpoint_every",
     "features_at",
+    "keep_at",
     *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
 }
 """Settings that may differ when a run is continued: they change no round that was already computed."""

@@ -121,13 +121,17 @@ def _figure(whose: Whose, found: Mapping[str, Saved], about: str) -> Figure:
 
 
 def nearest(saved: Sequence[int], wanted: Sequence[int]) -> list[int | None]:
-    """For each wanted round the nearest that was saved, but none twice.
+    """For each wanted round the nearest saved one, of those that are nearest to it and to no other.
 
     >>> nearest([10, 100, 250], [10, 100, 300, 1000])
     [10, 100, 250, None]
+    >>> nearest([300], [10, 100, 300, 1000])
+    [None, None, 300, None]
     """
-    found = [min(saved, key=lambda round_: abs(round_ - wish)) for wish in wanted]
-    return [None if round_ in found[:place] else round_ for place, round_ in enumerate(found)]
+    own: dict[int, list[int]] = {wish: [] for wish in wanted}
+    for round_ in saved:
+        own[min(wanted, key=lambda wish: abs(round_ - wish))].append(round_)
+    return [min(own[wish], key=lambda round_: abs(round_ - wish), default=None) for wish in wanted]
 
 
 def _fill(axes: Axes, whose: Whose, round_: int, tensors: Mapping[str, Tensor]) -> None:

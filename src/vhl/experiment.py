@@ -58,6 +58,13 @@ class Training(_Section):
         None, ge=0, description="rounds after which batch-norm statistics stay as they are; unset is never"
     )
 
+    def freezes(self, round_: int) -> bool:
+        """Whether networks are trained with the server's batch-norm statistics in this round, counted from 0.
+
+        After the first rounds, as FixBN does (Zhong et al., arXiv 2303.06530).
+        """
+        return self.freeze_batch_norm is not None and round_ >= self.freeze_batch_norm
+
 
 class Seeds(_Section):
     """One seed for each kind of chance; ``--seeds`` varies all but the data's."""

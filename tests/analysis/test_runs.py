@@ -25,6 +25,8 @@ from vhl.runs.session import Session
 from vhl.virtual.base import Generator
 from vhl.virtual.noise import Noise
 
+SEEDS = {"data": 3, "model": 1, "sampling": 2, "batches": 4}
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Callable[..., RunFolder]:
@@ -39,6 +41,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Callabl
                 "training": {"lr": 0.05, "epochs": 2},
                 "rounds": 2,
                 "keep_at": [1],
+                "seeds": SEEDS,
                 "device": "cpu",
                 **settings,
             }
@@ -64,26 +67,34 @@ def test_each_model_has_the_accuracy_of_its_round(run: RunFolder, data_dir: Path
 
 
 def test_margins_are_those_of_the_network_s_features(run: RunFolder, data_dir: Path) -> None:
-    """Features and head by a network of our own, on test images normalised apart."""
-    experiment, data = run.experiment(), run.data()
-    dataset = experiment.data.load(data_dir, experiment.seeds.data)
+    """Features and head by a network of our own, on images made and normalised apart."""
+    experiment, data, noise = run.experiment(), run.data(), Noise(per_class=12)
+    dataset = experiment.data.load(data_dir, SEEDS["data"])
     network = experiment.model.build(20, 1, dataset.train.shape[:2]).eval()
     network.load_state_dict(saved_tensors(run, "1", Layout(network)))
-    pixels = (dataset.test.images / 255 - np.array(data["mean"])) / np.array(data["std"])
-    with torch.no_grad():
-        features, _ = network(torch.from_numpy(pixels).float().permute(0, 3, 1, 2))
-    labels = torch.from_numpy(dataset.test.labels)
-    head = network.head
-    frequencies = labels.bincount(minlength=10).double() / len(labels)
-    expected = mean_margin(
-        features["last"].double(),
-        labels,
-        head.weight.detach().double(),
-        head.bias.detach().double(),
-        10,
-        frequencies,
-    )
-    assert measure_run(run, [1], data_dir=data_dir)[1].margin_natural == pytest.approx(expected, rel=1e-4)
+    frequencies = torch.from_numpy(np.bincount(dataset.test.labels) / len(dataset.test))
+    drawn = 10, 12, dataset.train.shape, SEEDS["data"]
+    sets = {
+        "margin_natural": (dataset.test, np.array(data["mean"]), np.array(data["std"])),
+        "margin_virtual": (noise.held_out(*drawn), 0.5, 0.25),
+        "margin_virtual_train": (noise.generate(*drawn), 0.5, 0.25),
+    }
+    measure_run(run, [1], data_dir=data_dir)
+    written = json.loads((run.path / "theory.json").read_text(encoding="utf-8"))["terms"]
+    (kept,) = [terms for terms in written if terms["round"] == 1]
+    for name, (images, mean, std) in sets.items():
+        pixels = torch.from_numpy((images.images / 255 - mean) / std).float().permute(0, 3, 1, 2)
+        with torch.no_grad():
+            features, _ = network(pixels)
+            expected = mean_margin(
+                features["last"],
+                torch.from_numpy(images.labels),
+                network.head.weight,
+                network.head.bias,
+                10,
+                frequencies,
+            )
+        assert kept[name] == pytest.approx(expected, rel=1e-4) and expected > 0
 
 
 def test_held_out_images_are_not_those_of_training(

@@ -158,3 +158,13 @@ def test_what_cannot_be_measured_is_refused():
         fitting = {"natural": good, "virtual": good, "virtual_train": good, "head": _HEAD, "classes": 2}
         with pytest.raises(VHLError, match=message):
             measure(**(fitting | changes))
+
+
+def test_accuracy_is_that_of_all_natural_samples_whatever_the_limit():
+    """Of eight samples of a class the head has one wrong; two are looked at otherwise."""
+    weight, bias = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0]]), torch.zeros(4)
+    features = torch.tensor([[2.0, 1.0]] * 7 + [[1.0, 2.0]] + [[1.0, 2.0]] * 8)
+    labels = torch.tensor([0] * 8 + [1] * 8)
+    terms = [measure(*[(features, labels)] * 3, (weight, bias), 2, limit=limit) for limit in (2, 8)]
+    assert [one.accuracy for one in terms] == [15 / 16] * 2
+    assert [one.merged_accuracy for one in terms] == [15 / 16] * 2

@@ -75,6 +75,16 @@ def test_the_numbers_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None
         assert row.split(" | ") in cells
 
 
+def test_the_time_of_a_round_stands_below_its_compute(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Comparison, "time", lambda self, row: 1.87 if "vhl" in row.label else None)
+    display.console.print(display.comparison_table(a_comparison()))
+    lines = capsys.readouterr().out.splitlines()
+    place = next(number for number, line in enumerate(lines) if "fedavg + vhl" in line)
+    assert "×2.00" in lines[place] and lines[place + 1].strip() == "(×1.87)"
+
+
 def test_each_problem_has_its_own_target(capsys: pytest.CaptureFixture[str]) -> None:
     rows = list(a_comparison().rows)
     rows[2] = replace(rows[2], target=0.25, problem="another")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from vhl.algorithms.base import FINAL, Calibration
+from vhl.algorithms.base import FINAL, Calibration, Server
 from vhl.engine import calibration
 from vhl.engine.evaluation import look
 from vhl.engine.simulation import Simulation
@@ -159,9 +159,8 @@ class _NoBiasModel(Model):
 
 
 def test_another_classifier_is_refused(digit_simulation: Any) -> None:
-    simulation = digit_simulation(algorithm=OPTIONS, model=_NoBiasModel(), rounds=1)
     with pytest.raises(VHLError, match="linear classifier with a bias"):
-        simulation.run_round()
+        digit_simulation(algorithm=OPTIONS, model=_NoBiasModel())
 
 
 @pytest.mark.parametrize("objective", ["vhl", "naive", "vfa", "vftl"])
@@ -169,3 +168,19 @@ def test_with_every_objective(digit_simulation: Any, objective: str) -> None:
     simulation = digit_simulation(algorithm=OPTIONS, objective=objective, rounds=1)
     record = simulation.run_round()
     assert record.accuracy is not None and simulation.state.server.final.isfinite().all()
+
+
+def test_it_is_of_the_server_whatever_the_model_held_before_and_of_the_experiment_s_chance(
+    digit_simulation: Any,
+) -> None:
+    one, other = (digit_simulation(algorithm=OPTIONS, seeds={"batches": seed}) for seed in (0, 1))
+    start, settings = one.state.server, Calibration(per_class=30, epochs=2, lr=0.01, batch=16)
+    noise = torch.randn(start.parameters.shape, generator=torch.Generator().manual_seed(0))
+    server = Server(start.parameters + 0.1 * noise, start.buffers + 0.1)
+
+    def final(simulation: Simulation, held: Server) -> torch.Tensor:
+        simulation.model.load(held.parameters, held.buffers)
+        return calibration.calibrate(simulation.problem, simulation.model, server, settings).final
+
+    assert final(one, start).equal(final(one, server))
+    assert not final(one, server).equal(final(other, server))

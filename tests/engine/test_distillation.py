@@ -211,3 +211,35 @@ def test_rounds_of_feddf(simulation: Any) -> None:
 def test_validation_images_are_asked_for(digit_simulation: Any) -> None:
     with pytest.raises(VHLError, match=r"algorithm = feddf .* data\.validation"):
         digit_simulation(algorithm="feddf")
+
+
+def test_the_best_on_validation_images_over_all_outputs_is_kept(simulation: Any, monkeypatch: Any) -> None:
+    """Four states that say one thing of every image: class 0, twin 5 (then class 1), class 2, class 3."""
+    made = simulation("vhl", steps=12)
+    natural, server = made.problem.natural, made.state.server
+    natural.validation.labels = torch.tensor([1] * 10 + [0] * 6 + [2] * 3 + [3])
+    natural.test.labels = torch.full_like(natural.test.labels, 2)
+    order = iter([[0], [5, 1], [2], [3]])
+
+    def steps(self: Distiller, count: int, rng: np.random.Generator) -> None:
+        bias = self._student.layout.views(self._student.parameters, self._student.buffers)["head.bias"]
+        bias.zero_()
+        for rank, output in enumerate(next(order)):
+            bias[output] = 1e6 / (1 + rank)
+
+    monkeypatch.setattr(Distiller, "_take_steps", steps)
+    found, _ = distiller_of(made)(server, updates_of(made), 0)
+    assert int(made.model.layout.unpack(found.parameters, found.buffers)["head.bias"].argmax()) == 0
+
+
+def test_frozen_statistics_stay_from_their_round_on(digit_simulation: Any, small_digits: Any) -> None:
+    made = digit_simulation(
+        data=small_digits(validation=0.25),
+        algorithm={"name": "feddf", "steps": 6, "check_every": 3, "batch_size": 5},
+        training={"batch_size": 8, "freeze_batch_norm": 1},
+    )
+    server = made.state.server
+    for round_ in (0, 1, 2, 0):
+        found, _ = distiller_of(made)(server, updates_of(made), round_)
+        assert found.buffers.equal(server.buffers) == (round_ >= 1)
+        assert not found.parameters.equal(server.parameters)

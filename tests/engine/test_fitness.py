@@ -73,3 +73,11 @@ def test_without_batch_norm_a_share_changes_nothing_and_a_note_says_so(problem: 
     )
     for settings in ({"objective": "vhl-light"}, {"model": model, "objective": "vhl"}):
         assert not any("batch_norm_share" in note for note in problem(**settings).notes())
+
+
+def test_without_batch_norm_there_is_nothing_to_freeze_and_a_note_says_so(problem: Any) -> None:
+    for norm in ("group", "batch"):
+        model = {"name": "cnn", "width": 4, "norm": norm}
+        notes = problem(model=model, objective="plain", training={"freeze_batch_norm": 3}).notes()
+        found = [note for note in notes if "training.freeze_batch_norm changes nothing" in note]
+        assert len(found) == (norm == "group")

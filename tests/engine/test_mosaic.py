@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vhl.data.images import ImageSet, ImageStream
-from vhl.engine.mosaic import MosaicStream, assemble, shrunk
+from vhl.engine.mosaic import MosaicStream, assemble
 from vhl.engine.simulation import Simulation
 from vhl.engine.stream import Stream
 
@@ -21,17 +21,6 @@ def images(count: int, labels: list[int], size: int = 8) -> ImageSet:
     return ImageSet(pixels, np.resize(np.array(labels, np.int64), count))
 
 
-def test_shrunk_images_are_means_of_blocks() -> None:
-    whole = images(1001, [0], size=4)
-    small = shrunk(whole, 2).images
-    assert small.shape == (1001, 2, 2, 1)
-    for number in (0, 999, 1000):
-        for row in range(2):
-            for column in range(2):
-                block = whole.images[number, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
-                assert small[number, row, column, 0] == np.round(block.astype(float).mean())
-
-
 def test_a_mosaic_has_its_images_row_by_row() -> None:
     small = torch.arange(8 * 2 * 3).view(8, 2, 3, 1)
     mosaics = assemble(small, 2)
@@ -42,12 +31,13 @@ def test_a_mosaic_has_its_images_row_by_row() -> None:
         assert torch.equal(tile, small[number])
 
 
-def test_crop_and_flip_act_on_each_tile() -> None:
-    """As on the small images alone, padded by an eighth of their own size."""
-    settings, whole = ImageStream(name="any", flip=True), images(6, [0, 1], size=32)
-    device = torch.device("cpu")
-    mosaics = MosaicStream(whole, settings, PLAIN, device, tiles=2, of_one_class=False)
-    alone = Stream(shrunk(whole, 2), settings, PLAIN, device)
+@pytest.mark.parametrize("crop", [None, 4])
+def test_crop_flip_and_cutout_act_on_each_tile(crop: int | None) -> None:
+    """As on the small images alone; a crop and a square of so many pixels are a mosaic's."""
+    small, device = images(6, [0, 1], size=16), torch.device("cpu")
+    settings = ImageStream(name="any", flip=True, crop=crop, cutout=6)
+    mosaics = MosaicStream(small, settings, PLAIN, device, tiles=2, of_one_class=False)
+    alone = Stream(small, ImageStream(name="any", flip=True, crop=2, cutout=3), PLAIN, device)
     assert mosaics.padding == 2 and mosaics.shape == (16, 16, 1)
     index = torch.tensor([3, 0, 5, 5, 1, 2, 4, 0])
     chance = {k: torch.from_numpy(v) for k, v in mosaics.draw(np.random.default_rng(1), (8,)).items()}
@@ -127,6 +117,48 @@ def test_lanes_and_resuming_do_not_change_it(digit_simulation: Any) -> None:
     whole = parameters(digit_simulation(objective="vhl-light"))
     again = parameters(digit_simulation(objective="vhl-light", engine={"lanes": 3}))
     assert torch.equal(whole, again)
+    begun = digit_simulation(objective="vhl-light")
+    begun.run_round()
+    continued = digit_simulation(objective="vhl-light", state=begun.state)
+    assert torch.equal(parameters(continued), whole)
+
+
+def test_tiles_are_made_at_their_own_size(digit_simulation: Any) -> None:
+    """As the generator makes them for images so small, not down-sampled; and looked at like that."""
+    problem = digit_simulation(objective="vhl-light").problem
+    generator, seed = problem.experiment.virtual, problem.experiment.seeds.data
+    made = generator.generate(problem.classes, generator.count_per_class(problem.classes), (4, 4, 1), seed)
+    assert np.array_equal(problem.virtual.images.images, made.images)
+    assert problem.virtual.plain.shape == problem.virtual.train.shape == (4, 4, 1)
+
+
+def test_fillers_do_not_count_in_shared_statistics(digit_simulation: Any) -> None:
+    """A client with 80 images and batches of 128: 48 rows are fillers, and weigh nothing."""
+    simulation = digit_simulation(
+        rounds=1,
+        partition={"name": "centralized"},
+        objective={"name": "naive", "virtual_batch": 16, "batch_norm_share": 0.25},
+        training={"batch_size": 128, "lr": 1e-12},
+        engine={"precision": "fp64"},
+    )
+    problem, task = simulation.problem, simulation.task
+    plan = {name: torch.from_numpy(rows[0]) for name, rows in task.plan(0, 0, problem.parts[0]).items()}
+    assert (plan["weights"] == 0).sum() == 48
+
+    def batch(kind: str, stream: Stream, index: torch.Tensor) -> torch.Tensor:
+        chance = {key.split(".")[1]: rows for key, rows in plan.items() if key.startswith(f"{kind}.")}
+        return stream.batch(index, chance)
+
+    natural = batch("natural", problem.natural.train, plan["index"])[plan["weights"] != 0]
+    virtual = batch("virtual", problem.virtual.train, plan["virtual"])
+    first = next(m for m in simulation.model.module.modules() if isinstance(m, torch.nn.Conv2d))
+    means = [first(images).mean((0, 2, 3)) for images in (natural, virtual)]
+    mean = 0.75 * means[0] + 0.25 * means[1]
+    simulation.run_round()
+    server = simulation.state.server
+    buffers = simulation.model.layout.unpack(server.parameters, server.buffers)
+    name = next(key for key in buffers if key.endswith("running_mean"))
+    torch.testing.assert_close(buffers[name], 0.1 * mean.detach(), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("option", [{"mosaic_classes": "same"}, {"mosaic": 1}, {"batch_norm_share": 0.75}])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -97,3 +99,13 @@ def test_it_starts_in_the_type_of_the_run(make, monkeypatch):
     monkeypatch.setattr(Lanes, "train", noted)
     Simulation(*make(engine={"precision": "fp64"}))
     assert types == [(torch.float64, torch.float64)]
+
+
+def test_statistics_that_stay_from_the_first_round_on_are_those_of_pretraining(make: Any) -> None:
+    plain, frozen = (
+        Simulation(*make(training={"batch_size": 12, "freeze_batch_norm": after})) for after in (None, 0)
+    )
+    buffers = frozen.state.server.buffers
+    assert buffers.equal(plain.state.server.buffers)
+    frozen.run_round()
+    torch.testing.assert_close(frozen.state.server.buffers, buffers)

@@ -207,3 +207,36 @@ def test_clients_hold_what_the_partition_says(problem):
     totals = np.bincount(found.dataset.train.labels)
     assert found.clients == 2
     assert found.natural.counts.tolist() == [[totals[0], 0, 0, 0], [0, 0, totals[2], 0]]
+
+
+class _Cosine(Model):
+    """A classifier of normalised features."""
+
+    def build(self, classes, channels, size):
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.head = nn.Linear(channels * size[0] * size[1], classes)
+
+            def forward(self, images):
+                features = images.flatten(1)
+                return {"last": features}, self.head(10 * nn.functional.normalize(features))
+
+        return Net()
+
+
+def test_a_classifier_that_cannot_be_retrained_is_an_error_before_training(problem):
+    with pytest.raises(VHLError, match="algorithm = ccvr retrains a linear classifier"):
+        problem(algorithm="ccvr", objective="plain", model=_Cosine())
+    problem(algorithm="ccvr", objective="plain")
+    problem(objective="plain", model=_Cosine())
+
+
+def test_distillation_takes_all_classes_that_a_dataset_has(problem, small_digits):
+    """Four natural classes; labels are dropped, so that ten of another dataset are welcome."""
+    settings = {"data": small_digits(validation=0.25), "objective": "plain"}
+    every = problem(**settings, algorithm={"name": "feddf", "images": "dataset:digits"})
+    few = {"name": "dataset", "source": "digits", "classes": 3}
+    some = problem(**settings, algorithm={"name": "feddf", "images": few})
+    assert every.distillation.labels.unique().tolist() == list(range(10))
+    assert some.distillation.labels.unique().tolist() == [0, 1, 2]

@@ -9,6 +9,7 @@ from vhl.models._network import (
     Layers,
     Network,
     cut,
+    freeze_statistics,
     weighted_batch_norm,
     weighted_statistics,
 )
@@ -102,6 +103,26 @@ def test_equal_weights_are_pytorchs_layer_running_statistics_included():
     torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
     for own, other in zip(state, theirs, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-10, atol=0)
+
+
+def test_statistics_are_not_rounded_under_autocast():
+    """Channels far from 0: a mean rounded to bfloat16 would shift what is normalised by it."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(8, 3, 6, 6, generator=generator) + 30
+    state = [own.float() for own in _channels(generator)]
+    theirs = [own.clone() for own in state]
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = weighted_batch_norm(x, torch.full((8,), 1 / 8), *state)
+    expected = nn.functional.batch_norm(x, *theirs, training=True)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(state[0], theirs[0], rtol=1e-5, atol=0)
+
+
+def test_foreign_batch_norm_is_frozen_too():
+    own, foreign = BatchNorm(2), nn.BatchNorm2d(2)
+    whole = nn.Sequential(own, foreign, nn.Dropout()).train()
+    freeze_statistics(whole)
+    assert [layer.training for layer in whole] == [False, False, True]
 
 
 def test_a_weight_of_zero_is_leaving_the_image_out():

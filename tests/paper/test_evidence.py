@@ -212,3 +212,11 @@ def test_a_value_that_is_no_number_is_one_sentence(digest: Any, tmp_path: Path, 
     (tmp_path / "x.json").write_text(text)
     with complains("x.json"):
         Digest.read(tmp_path / "x.json")
+
+
+def test_of_a_method_with_a_classifier_retrained_at_the_end_whole_runs_alone_count(digest: Make) -> None:
+    name = "methods/ccvr/plain"
+    evidence = Evidence([digest(name, [0.9, 0.1, 0.5])])
+    runs = evidence.of(rows()[name].experiment())
+    assert curves(runs) == {0: [None, None, 0.5]}
+    assert list(at(runs, 3)) == [0] and not at(runs, 2)

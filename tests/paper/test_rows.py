@@ -284,7 +284,7 @@ def test_the_setting_of_feddf(alpha: float) -> None:
             found = settings(f"feddf/a{alpha}/feddf-{kind}{suffix}", *distilled)
             assert found == ("feddf", "uniform", steps, 0.1, "plain")
     images = "algorithm.images.name", "algorithm.images.source.name", "algorithm.images.classes"
-    assert settings(f"feddf/a{alpha}/feddf-real", *images) == ("dataset", "cifar100", 100)
+    assert settings(f"feddf/a{alpha}/feddf-real", *images) == ("dataset", "cifar100", None)  # all of them
     release = rows()[f"feddf/a{alpha}/fedavg"].experiment("release")
     assert not release.training.keep_momentum  # FedDF's choice, whatever the authors of VHL did elsewhere
 

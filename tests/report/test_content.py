@@ -36,6 +36,7 @@ def test_groups_are_the_rows_of_the_comparison(compared: list[RunFolder], found:
     for group, row in zip(found["groups"], comparison.rows, strict=True):
         assert group["label"] == row.label and group["seeds"] == row.seeds and group["target"] == row.target
         assert group["speed_up"] == comparison.speed_up(row)
+        assert group["time"] == comparison.time(row)
         for measure in MEASURES:
             over_seeds = row.over_seeds(measure)
             assert over_seeds is not None

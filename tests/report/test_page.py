@@ -268,7 +268,9 @@ def test_cards_and_table_show_the_comparison(seen: Any, compared: list[RunFolder
         if mean["rounds"].count < row.seeds:
             reached += f" ({mean['rounds'].count} of {row.seeds})"
         assert cells[4:6] == [reached, "–" if speed_up is None else f"×{speed_up:.1f}"]
-        assert cells[8:] == [f"{mean['drift'].mean:.2f}", f"×{mean['compute'].mean:.2f}", str(row.seeds)]
+        time = comparison.time(row)
+        cost = [f"×{mean['compute'].mean:.2f}", "–" if time is None else f"×{time:.2f}"]
+        assert cells[8:] == [f"{mean['drift'].mean:.2f}", *cost, str(row.seeds)]
         samples = mean["samples"].mean
         assert cells[6] == (f"{samples / 1000:.3g} k" if samples > 999 else f"{samples:.3g}")
     gain = content(compared)["groups"][1]["gain"]

@@ -89,7 +89,7 @@ def finished(
 
 @pytest.fixture(scope="session")
 def content() -> Callable[[Path], dict[str, Any]]:
-    """All that a run folder holds, file by file: bytes, and records without their wall time."""
+    """All that a run folder holds, file by file: bytes, and records without wall times and neighbours."""
 
     def read(folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def content() -> Callable[[Path], dict[str, Any]]:
             name = os.fspath(file.relative_to(folder))
             if name == "metrics.jsonl":
                 lines = file.read_text(encoding="utf-8").splitlines()
-                found[name] = [{**json.loads(line), "seconds": 0} for line in lines]
+                found[name] = [{**json.loads(line), "seconds": 0, "side_by_side": 1} for line in lines]
             elif name not in (".lock", "environment.json"):  # the one is empty, the other has a date
                 found[name] = file.read_bytes()
         return found

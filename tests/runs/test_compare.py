@@ -21,11 +21,17 @@ def write(tmp_path: Path) -> Write:
     """Write a run folder: an accuracy a round (``None``: not evaluated), and 10 images, 100 bytes a round."""
 
     def write_run(
-        accuracies: Sequence[float | None], drift: Sequence[float] | None = None, **settings: Any
+        accuracies: Sequence[float | None],
+        drift: Sequence[float] | None = None,
+        seconds: Sequence[tuple[float, int | None]] | None = None,
+        gpu: str | None = None,
+        **settings: Any,
     ) -> RunFolder:
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
         (folder / "experiment.toml").write_text(Experiment.make(settings).toml(), encoding="utf-8")
+        machine = {"processor": "any", "cores": 2, "threads": 1, "gpu": gpu}
+        (folder / "environment.json").write_text(json.dumps(machine), encoding="utf-8")
         with (folder / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
             for number, accuracy in enumerate(accuracies, 1):
                 record = {
@@ -39,7 +45,8 @@ def write(tmp_path: Path) -> Write:
                     "compute": 1.5,
                     "bytes": 100,
                     "clients": [0],
-                    "seconds": 1.0,
+                    "seconds": seconds[number - 1][0] if seconds else 1.0,
+                    "side_by_side": seconds[number - 1][1] if seconds else None,
                 }
                 metrics.write(json.dumps(record) + "\n")
         return RunFolder(folder)
@@ -52,6 +59,14 @@ def only(comparison: Comparison) -> Any:
 
 
 # --- one run -------------------------------------------------------------------------------------------
+
+
+def test_a_method_that_retrains_the_classifier_at_the_end_is_judged_by_its_last_round(write: Write) -> None:
+    """Before it, what is seen is FedAvg; a run that was stopped shows no more than that."""
+    run = write([0.1, 0.7, 0.2, 0.6], algorithm="ccvr", rounds=4)
+    found = only(compare([run], target=0.55))
+    assert (found.best, found.final, found.rounds, found.samples) == (0.6, 0.6, 4, 40)
+    assert only(compare([write([0.1, 0.7], algorithm="ccvr", rounds=4)])).best == 0.7
 
 
 def test_best_is_the_highest_accuracy(write: Write) -> None:
@@ -241,3 +256,14 @@ def test_labels_say_what_differs(
 ) -> None:
     comparison = compare([write([0.5], **first), write([0.5], **second)])
     assert tuple(row.label for row in comparison.rows) == labels
+
+
+def test_time_is_of_rounds_that_had_the_machine_to_themselves(write: Write) -> None:
+    """Medians 2 and 3; a run beside others, or on another machine, says nothing."""
+    alone = write([0.1] * 4, seconds=[(9.0, 1), (2.0, 1), (1.0, 1), (50.0, 2)], objective="plain")
+    slower = write([0.1] * 3, seconds=[(3.0, 1), (8.0, 1), (3.0, 1)])
+    beside = write([0.1] * 2, seconds=[(3.0, 2), (8.0, None)], objective="naive")
+    elsewhere = write([0.1], seconds=[(3.0, 1)], gpu="another", objective="vfa")
+    found = compare([alone, slower, beside, elsewhere])
+    assert [row.results[0].seconds for row in found.rows] == [2.0, 3.0, None, 3.0]
+    assert [found.time(row) for row in found.rows] == [1.0, 1.5, None, None]

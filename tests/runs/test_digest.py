@@ -24,6 +24,7 @@ KEPT = (
     "bytes",
     "left_out",
     "seconds",
+    "side_by_side",
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
@@ -96,6 +97,8 @@ def test_side_by_side_each_leaves_what_it_leaves_alone(
         running = running - {name} if event is None else running | {name}
         most = max(most, len(running))
     assert most <= at_once and (most == 1) == (at_once == 1)
+    neighbours = [event.side_by_side for _, event in events if isinstance(event, Record)]
+    assert max(filter(None, neighbours)) == min(at_once, 4) and None not in neighbours
     if at_once == 1:
         assert list(story(events)) == ["a", "b", "c", "d"]
 

@@ -95,3 +95,8 @@ def test_not_kept_a_second_time(tmp_path: Path) -> None:
     virtual_set(LabelledDataset(source=Digits()), 2, (8, 8, 1), 0, tmp_path)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_how_many_classes_there_are(tmp_path: Path) -> None:
+    assert LabelledDataset(source=Digits()).known_classes(0) == 10
+    assert build("generators", "virtual", "noise").known_classes(0) is None

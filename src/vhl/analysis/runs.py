@@ -15,11 +15,12 @@ from vhl.analysis.theory import Terms, measure
 from vhl.data.images import ImageSet
 from vhl.data.sources.base import data_directory
 from vhl.engine.evaluation import look
+from vhl.engine.fitness import is_linear
 from vhl.engine.problem import Problem
 from vhl.engine.stream import Stream
 from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
-from vhl.files import write_json
+from vhl.files import read_json, write_json
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import kept_rounds, saved_tensors
 from vhl.virtual.base import Generator, Workplace
@@ -37,13 +38,16 @@ def measure_run(
 ) -> dict[int, Terms]:
     """The terms by round, of all kept models and the last unless ``rounds`` says which.
 
-    They are written to ``theory.json`` in the run's folder too. A run that was trained without virtual data
+    They are added to ``theory.json`` in the run's folder. A run that was trained without virtual data
     needs some to be measured against.
     """
     experiment = run.experiment().with_(device="auto", engine={"precision": "fp32"})
     generator = virtual or (experiment.virtual if experiment.objective.uses_virtual else None)
     if generator is None:
-        raise VHLError(f"{run.path} was trained without virtual data: --virtual noise measures against some.")
+        raise VHLError(
+            f"{run.path} was trained without virtual data: --virtual noise measures against some, --virtual "
+            "RUN against those of another run."
+        )
     wanted = _which(run, rounds)
     problem = Problem(experiment, data_dir)
     sets = [problem.natural.test, *_virtual_streams(problem, generator, data_directory(data_dir))]
@@ -76,7 +80,8 @@ def _virtual_streams(problem: Problem, generator: Generator, directory: Path) ->
             f"The theorem speaks of as many virtual classes as natural ones: {generator.classes} are not "
             f"{classes}."
         )
-    shape, place = problem.dataset.train.shape, Workplace(problem.device, directory)
+    shape = problem.experiment.objective.virtual_shape(problem.dataset.train.shape)
+    place = Workplace(problem.device, directory)
     train = virtual_set(generator, classes, shape, seed, directory, problem.device)
     count = min(LIMIT, generator.count_per_class(classes))
     held_out = generator.held_out(classes, count, shape, seed, place)
@@ -98,8 +103,7 @@ def _at_most(images: ImageSet) -> ImageSet:
 def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor, Tensor]) -> Samples:
     everything = torch.arange(len(stream), device=problem.device)
     seen = look(model, stream, everything, problem.numerics)
-    expected = seen["features"] @ head[0].T + head[1]
-    if not torch.allclose(seen["logits"], expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
+    if not is_linear(seen["features"], seen["logits"], head):
         raise VHLError(
             f"The theorem speaks of a linear classifier on the features 'last'; that of "
             f"{problem.experiment.model.name} is none."
@@ -108,7 +112,10 @@ def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor
 
 
 def _write(run: RunFolder, generator: Generator, found: dict[int, Terms]) -> None:
-    terms = [
-        {"round": number, **asdict(term), "lower_bound": term.lower_bound} for number, term in found.items()
-    ]
-    write_json(run.path / "theory.json", {"virtual": generator.model_dump(mode="json"), "terms": terms})
+    """Beside what was measured before against the same virtual data."""
+    file, virtual = run.path / "theory.json", generator.model_dump(mode="json")
+    before = read_json(file) if file.is_file() else {}
+    terms = {row["round"]: row for row in before["terms"]} if before.get("virtual") == virtual else {}
+    for number, term in found.items():
+        terms[number] = {"round": number, **asdict(term), "lower_bound": term.lower_bound}
+    write_json(file, {"virtual": virtual, "terms": [terms[number] for number in sorted(terms)]})

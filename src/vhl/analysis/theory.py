@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vhl.analysis.margin import Samples, check, class_mean, classify, mean_margin
+from vhl.analysis.margin import Samples, check, classify, mean_margin
 from vhl.analysis.transport import at_most, class_distance, normalised, split_half_floor
 from vhl.errors import VHLError
 
@@ -69,14 +69,18 @@ def measure(
 ) -> Terms:
     """The terms for a head (weight, bias), of at most ``limit`` samples of each class from each set.
 
-    All are means of class means with the label frequencies of all natural samples. A class of them needs two
-    samples in every set of which halves are taken, and one training sample.
+    Accuracies are of all natural samples. The other terms are means of class means with the label frequencies
+    of all natural samples; a class of them needs two samples in every set of which halves are taken, and one
+    training sample.
     """
     weight, bias = (_double(tensor) for tensor in head)
     sets = [(_double(features), labels.cpu()) for features, labels in (natural, virtual, virtual_train)]
     for samples in sets:
         check(*samples, weight, bias, classes)
-    labels = sets[0][1]
+    features, labels = sets[0]
+    hits, merged_hits = (
+        (classify(features, weight, bias, different) == labels).double() for different in (len(bias), classes)
+    )
     frequencies = labels.bincount(minlength=classes).double() / len(labels)
     generator = np.random.default_rng(seed)
     natural, virtual, virtual_train = (at_most(samples, limit, generator) for samples in sets)
@@ -86,14 +90,10 @@ def measure(
     ]
     if math.inf in margins:
         raise VHLError("The head gives every feature to one class, so margins are infinite; train it first.")
-    features, labels = natural
-    hits, merged_hits = (
-        (classify(features, weight, bias, different) == labels).double() for different in (len(bias), classes)
-    )
     units = normalised(natural), normalised(virtual)
     return Terms(
-        accuracy=class_mean(hits, labels, frequencies),
-        merged_accuracy=class_mean(merged_hits, labels, frequencies),
+        accuracy=float(hits.mean()),
+        merged_accuracy=float(merged_hits.mean()),
         margin_natural=margins[0],
         margin_virtual=margins[1],
         margin_virtual_train=margins[2],

@@ -135,7 +135,8 @@ def comparison_table(comparison: Comparison) -> Table:
     target = percent(comparison.target) if len(targets) == 1 else "target"
     for heading in ("", "best\n%", "last\n10 %", f"rounds\nto {target}"):
         table.add_column(heading, justify="right" if heading else "left", overflow="fold")
-    for heading in ("speed-\nup", "images\nto it", "traffic\nto it", "client\ndrift", "compute\na step"):
+    costs = ("images\nto it", "traffic\nto it", "client\ndrift", "compute\n(time)")
+    for heading in ("speed-\nup", *costs):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("seeds", justify="right", no_wrap=True)
     for row in comparison.rows:
@@ -147,7 +148,7 @@ def _cells(comparison: Comparison, row: Row, with_target: bool) -> list[str]:
     target = f" ({percent(row.target)})" if with_target else ""
     speed_up = comparison.speed_up(row)
     rounds, samples, traffic = (row.over_seeds(measure) for measure in ("rounds", "samples", "bytes"))
-    drift, compute = row.over_seeds("drift"), row.over_seeds("compute")
+    drift, compute, time = row.over_seeds("drift"), row.over_seeds("compute"), comparison.time(row)
     return [
         _accuracy(row.over_seeds("best")),
         _accuracy(row.over_seeds("final")),
@@ -156,8 +157,15 @@ def _cells(comparison: Comparison, row: Row, with_target: bool) -> list[str]:
         _until_target(samples, row, ""),
         _until_target(traffic, row, "B"),
         "–" if drift is None else f"{drift.mean:.2f}",
-        "–" if compute is None else f"×{compute.mean:.2f}",
+        _cost(compute, time),
     ]
+
+
+def _cost(compute: Mean | None, time: float | None) -> str:
+    """Multiply-adds of a step, and wall time of a round where it is known."""
+    if compute is None:
+        return "–"
+    return f"×{compute.mean:.2f}" + ("" if time is None else f"\n(×{time:.2f})")
 
 
 def _accuracy(value: Mean | None) -> str:

@@ -128,7 +128,9 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
         help="of this kept round, and again for more (default: all of keep_at, and the last)",
     )
     theory.add_argument(
-        "--virtual", metavar="GENERATOR", help="virtual data to measure against (default: the run's own)"
+        "--virtual",
+        metavar="GENERATOR",
+        help="virtual data to measure against, or a run that was trained on some (default: the run's own)",
     )
     _add_data_dir(theory)
 

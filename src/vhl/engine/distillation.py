@@ -18,7 +18,7 @@ from vhl.engine.evaluation import Evaluation, evaluate
 from vhl.engine.problem import Problem
 from vhl.engine.recipe import Note
 from vhl.engine.vectors import FlatModel
-from vhl.models._network import fuse
+from vhl.models._network import freeze_statistics, fuse
 
 _MEAN, _SQUARE, _TINY = 0.9, 0.999, 1e-8  # Adam's defaults
 
@@ -47,6 +47,7 @@ class Distiller:
         self._rates = (settings.lr * (1 + (math.pi * progress).cos()) / 2).to(device, dtype)
         self._plan: dict[str, Tensor] = {}
         self._run: Callable[[], None] | None = None
+        self._frozen = False
 
     def _build(self) -> FlatModel:
         problem, numerics = self._problem, self._problem.numerics
@@ -57,11 +58,11 @@ class Distiller:
 
     def __call__(self, server: Server, updates: Sequence[Update], round_: int) -> tuple[Server, int]:
         """The distilled server, and the steps it took."""
-        settings = self._settings
-        seed = np.random.SeedSequence(self._problem.experiment.seeds.batches, spawn_key=(round_,))
+        settings, problem = self._settings, self._problem
+        seed = np.random.SeedSequence(problem.experiment.seeds.batches, spawn_key=(round_,))
         rng = np.random.default_rng(seed)  # clients have two numbers in their key, the server one
-        with nullcontext() if self._place is None else self._place.work(), self._problem.numerics.active():
-            self._begin(server, updates)
+        with nullcontext() if self._place is None else self._place.work(), problem.numerics.active():
+            self._begin(server, updates, problem.experiment.training.freezes(round_))
             best = (self._accuracy() if settings.keep_average else -1.0, 0, self._copy())
             step = 0
             while step < settings.steps and step - best[1] < settings.patience:
@@ -75,7 +76,9 @@ class Distiller:
             self._place.stream.synchronize()  # the last copy may be on its way, and others read it next
         return replace(server, parameters=best[2][0], buffers=best[2][1]), step
 
-    def _begin(self, server: Server, updates: Sequence[Update]) -> None:
+    def _begin(self, server: Server, updates: Sequence[Update], frozen: bool) -> None:
+        if frozen != self._frozen:
+            self._frozen, self._run = frozen, None
         if len(updates) != len(self._teachers):  # a client may have been left out
             self._teachers, self._run = [self._build() for _ in updates], None
         for teacher, update in zip(self._teachers, updates, strict=True):
@@ -97,7 +100,7 @@ class Distiller:
         if place is None:
             return self._distil
         self._draw(np.random.default_rng(0), self._settings.check_every)
-        self._student.module.train()
+        self._train()
         if self._capture:
             try:
                 return Captured(self._distil, place)
@@ -114,7 +117,7 @@ class Distiller:
         assert self._run is not None
         self._draw(rng, count)
         self._row.zero_()
-        self._student.module.train()
+        self._train()
         seed = int(rng.integers(2**63))
         if self._place is not None:
             self._place.chance.manual_seed(seed)
@@ -122,6 +125,11 @@ class Distiller:
             torch.manual_seed(seed)
             for _ in range(count):
                 self._run()
+
+    def _train(self) -> None:
+        self._student.module.train()
+        if self._frozen:
+            freeze_statistics(self._student.module)
 
     def _draw(self, rng: np.random.Generator, count: int) -> None:
         """Which images the next steps use, and how they are augmented."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
 from vhl.errors import VHLError
@@ -47,8 +48,23 @@ def check_share(experiment: Experiment, module: nn.Module) -> None:
             )
 
 
-def share_notes(experiment: Experiment, module: nn.Module) -> list[str]:
-    share = getattr(experiment.objective, "batch_norm_share", None)
-    if share is None or any(isinstance(layer, BatchNorm) for layer in module.modules()):
+def is_linear(features: Tensor, logits: Tensor, head: tuple[Tensor, Tensor]) -> bool:
+    """Whether logits are a linear classifier's of the features, but for rounding."""
+    expected = features @ head[0].T + head[1]
+    return torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+def batch_norm_notes(experiment: Experiment, module: nn.Module) -> list[str]:
+    """What is set for batch norm where there is none."""
+    layers = BatchNorm | nn.modules.batchnorm._BatchNorm
+    if any(isinstance(layer, layers) for layer in module.modules()):
         return []
-    return [f"{experiment.model.name} has no batch norm here: objective.batch_norm_share changes nothing."]
+    options = {
+        "objective.batch_norm_share": getattr(experiment.objective, "batch_norm_share", None),
+        "training.freeze_batch_norm": experiment.training.freeze_batch_norm,
+    }
+    return [
+        f"{experiment.model.name} has no batch norm here: {option} changes nothing."
+        for option, value in options.items()
+        if value is not None
+    ]

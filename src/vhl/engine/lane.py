@@ -57,7 +57,7 @@ class Ticket:
 
     @property
     def frozen(self) -> bool:
-        return self.task.freezes(self.job.round)
+        return self.task.training.freezes(self.job.round)
 
     @property
     def steps(self) -> int:

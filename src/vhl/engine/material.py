@@ -62,7 +62,7 @@ class VirtualData:
     def __init__(
         self, images: ImageSet, generator: Generator, objective: Objective, numerics: Numerics
     ) -> None:
-        """``objective`` says whether clients train on mosaics of them."""
+        """``objective`` says whether clients train on mosaics of them; they have its ``virtual_shape``."""
         device, dtype = numerics.device, numerics.dtype
         self.images = images
         statistics = generator.statistics(images.images)

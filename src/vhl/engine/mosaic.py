@@ -1,4 +1,4 @@
-"""Virtual images at a fraction of their size, several to the place of one."""
+"""Virtual images at a fraction of the natural ones' size, several to the place of one."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from vhl.engine.stream import Stream
 from vhl.errors import VHLError
 
 
-def shrunk(images: ImageSet, factor: int) -> ImageSet:
-    """Images of 1/factor size: the mean of each block of pixels."""
-    count, height, width, channels = images.images.shape
-    blocks = images.images.reshape(count, height // factor, factor, width // factor, factor, channels)
-    small = np.empty((count, height // factor, width // factor, channels), np.uint8)
-    for start in range(0, count, 1000):  # bounds memory
-        small[start : start + 1000] = blocks[start : start + 1000].mean((2, 4)).round()
-    return ImageSet(small, images.labels)
-
-
 class MosaicStream(Stream):
-    """Batches of mosaics, m × m small images each; crop and flip act on each of them."""
+    """Batches of mosaics, m × m small images each; crop, flip and cutout act on each of them.
+
+    What the settings say of crop and cutout is in pixels of a whole mosaic.
+    """
 
     def __init__(
         self,
@@ -35,7 +28,9 @@ class MosaicStream(Stream):
         of_one_class: bool,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(shrunk(images, tiles), settings, statistics, device, dtype=dtype)
+        crop = None if settings.crop is None else settings.crop // tiles
+        small = settings.model_copy(update={"crop": crop, "cutout": settings.cutout // tiles})
+        super().__init__(images, small, statistics, device, dtype=dtype)
         self.tiles = tiles
         self._classes = _members(images.labels, tiles**2) if of_one_class else None
 

@@ -25,7 +25,12 @@ def pretrain(problem: Problem, model: FlatModel) -> int:
     settings, virtual = problem.experiment.objective.pretraining, problem.virtual
     assert settings is not None and virtual is not None
     stream = virtual.train
-    training = {"epochs": settings.epochs, "momentum": settings.momentum, "keep_momentum": False}
+    training = {
+        "epochs": settings.epochs,
+        "momentum": settings.momentum,
+        "keep_momentum": False,
+        "freeze_batch_norm": None,  # that counts federated rounds
+    }
     task = replace(
         problem.task(),
         build=lambda: problem.build(problem.virtual_classes),

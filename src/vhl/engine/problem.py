@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vhl.data.sources.base import data_directory
 from vhl.engine.cost import MultiplyAdds
 from vhl.engine.evaluation import Evaluator, moments
-from vhl.engine.fitness import check_mosaic, check_share, share_notes
+from vhl.engine.fitness import batch_norm_notes, check_mosaic, check_share, is_linear
 from vhl.engine.lanes import Lanes
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
@@ -27,7 +27,7 @@ from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.files import head_names, load_start
-from vhl.virtual.base import Progress
+from vhl.virtual.base import Progress, Workplace
 from vhl.virtual.sets import virtual_set
 
 
@@ -88,6 +88,7 @@ class Problem:
         self.shape = self.measure(experiment.objective.outputs(self.classes, self.virtual_classes))
         self.virtual = self._virtual(directory, progress) if experiment.objective.uses_virtual else None
         self.shared = self._shared()
+        self._check_calibration()
         self.distillation = self._distillation(directory, progress)
         """What an algorithm distils on; nothing where that is fresh noise, or it distils not at all."""
 
@@ -101,7 +102,8 @@ class Problem:
         if settings is None or settings.images is None:
             return None
         images, shape, seed = settings.images, self.dataset.train.shape, experiment.seeds.data
-        classes = images.classes or self.classes
+        known = images.known_classes(seed, Workplace(data_dir=directory))
+        classes = images.classes or known or self.classes  # labels are dropped: whatever there is helps
         made = virtual_set(images, classes, shape, seed, directory, self.device, progress)
         # Normalised as what the models were trained on, whatever is drawn in them.
         return Stream(made, images, self.natural.statistics, self.device, dtype=self.numerics.dtype)
@@ -120,8 +122,8 @@ class Problem:
 
     def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
         experiment, numerics, classes = self.experiment, self.numerics, self.virtual_classes
-        generator, shape, seed = experiment.virtual, self.dataset.train.shape, experiment.seeds.data
-        objective = experiment.objective
+        generator, objective, seed = experiment.virtual, experiment.objective, experiment.seeds.data
+        shape = objective.virtual_shape(self.dataset.train.shape)
 
         def make() -> VirtualData:
             images = virtual_set(generator, classes, shape, seed, directory, self.device, progress)
@@ -183,6 +185,24 @@ class Problem:
                 f"{', '.join(self.head)}."
             )
         return parts[2], parts[1]
+
+    def _check_calibration(self) -> None:
+        """A classifier that cannot be retrained is an error now, not after the last round."""
+        experiment = self.experiment
+        if experiment.algorithm.calibration is None:
+            return
+        module = self.build(self.shape.outputs).eval()
+        head = self.linear_head(dict(module.named_parameters()))
+        height, width = self.shape.size
+        image = torch.linspace(-1, 1, self.shape.channels * height * width)
+        with torch.no_grad():
+            features, logits = module(image.view(1, -1, height, width))
+            linear = is_linear(features["last"], logits, head)
+        if not linear:
+            raise VHLError(
+                f"algorithm = {experiment.algorithm.name} retrains a linear classifier on the features "
+                f"'last'; that of {experiment.model.name} is none."
+            )
 
     def measure(self, outputs: int) -> Shape:
         """Run one image through a network with this many outputs."""
@@ -289,7 +309,7 @@ class Problem:
                 f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "
                 "one side only is not calibrated."
             )
-        notes += share_notes(self.experiment, self.build(self.shape.outputs))
+        notes += batch_norm_notes(self.experiment, self.build(self.shape.outputs))
         held = zip(self.dataset.classes, self.natural.counts.sum(0), strict=True)
         held_by_nobody = [name for name, count in held if not count]
         if held_by_nobody:

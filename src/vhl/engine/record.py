@@ -29,3 +29,6 @@ class Record(BaseModel):
         default_factory=list, description="of these, not averaged: non-finite, or without an answer"
     )
     seconds: float = Field(description="wall time of the round, evaluation included")
+    side_by_side: int | None = Field(
+        None, description="runs that shared the machine meanwhile: their work is in the wall time too"
+    )

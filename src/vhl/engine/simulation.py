@@ -199,7 +199,9 @@ class Simulation:
         known["clients"] = [ticket.job.client for ticket in flight]
         counted = {update.client for update in updates}
         known["left_out"] = [client for client in known["clients"] if client not in counted]
-        known["distillation_steps"] = steps
+        if steps is not None and self.experiment.algorithm.distillation is not None:
+            known["distillation_steps"] = steps
+            known["samples"] += steps * self.experiment.algorithm.distillation.batch
         known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + extra_bytes
         distance = Fetch({"drift": drift(self.experiment, updates)})
         shown = replace(self.state.server, parameters=self.state.server.final)

@@ -89,14 +89,6 @@ class Task:
         samples = len(job.samples)
         return Work(samples, self.steps(samples), job.rate, self.training.momentum)
 
-    def freezes(self, round_: int) -> bool:
-        """Whether clients normalise by the server's batch-norm statistics in this round, and leave them so.
-
-        After the first rounds, as FixBN does (Zhong et al., arXiv 2303.06530).
-        """
-        after = self.training.freeze_batch_norm
-        return after is not None and round_ >= after
-
     def plan(self, round_: int, client: int, samples: np.ndarray) -> dict[str, np.ndarray]:
         """What each step of the client uses, by name."""
         return draw_plan(

@@ -160,7 +160,8 @@ class Site:
         if found is None and self.settings.makes_virtual:
             generator, seed = experiment.virtual, experiment.seeds.data
             classes = generator.classes or len(terms.classes)
-            found = virtual_set(generator, classes, terms.shape, seed, self.settings.store)
+            shape = experiment.objective.virtual_shape(terms.shape)
+            found = virtual_set(generator, classes, shape, seed, self.settings.store)
         if found is None or content(found) != wanted:
             raise SiteError("virtual", "The site has not got the server's virtual set.")
         return found

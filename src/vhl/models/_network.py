@@ -89,8 +89,9 @@ def weighted_batch_norm(
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     weights = weights.to(wide.dtype)
     variances, means = torch.var_mean(wide, (2, 3), correction=0)
-    mean = weights @ means
-    variance = weights @ (variances + (means - mean) ** 2)
+    each = weights[:, None]  # no matrix product: autocast would round it
+    mean = (each * means).sum(0)
+    variance = (each * (variances + (means - mean) ** 2)).sum(0)
     with torch.no_grad():
         count = (weights != 0).sum() * (x.shape[2] * x.shape[3])
         running_mean.lerp_(mean.to(running_mean.dtype), _MOMENTUM)

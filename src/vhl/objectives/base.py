@@ -67,6 +67,11 @@ class Objective(Component):
         """Whether all tiles of a mosaic have the same label."""
         return False
 
+    def virtual_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Of the virtual images, where natural ones are of ``shape``: tiles are made at their own size."""
+        height, width, channels = shape
+        return height // self.tiles, width // self.tiles, channels
+
     def virtual_images(self, natural: int) -> int:
         """Places of full size that the virtual images take beside ``natural`` ones."""
         return self.virtual_rows(natural) // self.tiles**2

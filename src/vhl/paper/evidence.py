@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vhl.experiment import Experiment, Profile
 from vhl.paper.rows import Row
-from vhl.runs.compare import NO_DIFFERENCE, REPEATED
+from vhl.runs.compare import NO_DIFFERENCE, REPEATED, judged
 from vhl.runs.digest import Digest
 from vhl.runs.dotted import dotted
 
@@ -59,7 +59,8 @@ class Evidence:
         self._runs: dict[str, dict[int, Digest]] = {}
         self._parts: set[tuple[str, ...]] = set()
         choices: dict[Choice, None] = {}
-        for digest in digests:
+        for found in digests:
+            digest = replace(found, records=judged(found.experiment, found.records))
             runs = self._runs.setdefault(identity(digest.experiment), {})
             seed = digest.experiment.seeds.batches
             if seed not in runs or len(digest.records) > len(runs[seed].records):
@@ -105,8 +106,9 @@ def _parts(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def at(runs: Runs, rounds: int) -> dict[int, Digest]:
-    """Those runs that had so many rounds, as they were then."""
-    return {seed: run.first(rounds) for seed, run in sorted(runs.items()) if len(run.records) >= rounds}
+    """Those runs that had so many rounds and were evaluated, as they were then."""
+    cut = {seed: run.first(rounds) for seed, run in sorted(runs.items()) if len(run.records) >= rounds}
+    return {seed: run for seed, run in cut.items() if any(r.accuracy is not None for r in run.records)}
 
 
 def lengths(runs: Runs) -> list[int]:

@@ -232,7 +232,7 @@ def _feddf() -> Iterator[Row]:
 
 
 _DISTILLED: dict[str, dict[str, Any]] = {
-    "feddf-real": {"images": {"name": "dataset", "source": "cifar100", "classes": 100}},
+    "feddf-real": {"images": {"name": "dataset", "source": "cifar100"}},
     "feddf-noise": {},
 }
 

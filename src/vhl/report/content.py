@@ -125,6 +125,7 @@ def _group(comparison: Comparison, row: Row, gain: Gain | None) -> dict[str, Any
         "plain": row.runs[0].experiment().objective.name == "plain",
         **{measure: over_seeds(measure) for measure in measures},
         "speed_up": comparison.speed_up(row),
+        "time": comparison.time(row),
         "models": sum(len(record.clients) for record in records),
         "left_out": sum(len(record.left_out) for record in records),
         "gain": None if gain is None else {"mean": gain.mean, "margin": gain.margin, "seeds": gain.seeds},

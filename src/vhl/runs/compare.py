@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from vhl.engine.record import Record
 from vhl.errors import VHLError
 from vhl.experiment import Engine, Experiment
+from vhl.files import read_json
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 
@@ -46,6 +47,8 @@ class Result:
     """Client drift, mean over rounds."""
     compute: float
     """Multiply-adds of a step relative to plain FedAvg."""
+    seconds: float | None = None
+    """Median wall time of the rounds that had the machine to themselves."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,20 @@ class Comparison:
             return None
         return first.mean / own.mean
 
+    def time(self, row: Row) -> float | None:
+        """Wall time of a round relative to the baseline's, where both had the same machine to themselves."""
+        baseline = self.baseline(row)
+        first, own = baseline.over_seeds("seconds"), row.over_seeds("seconds")
+        if first is None or own is None:
+            return None
+        machines = {_machine(run) for run in (*baseline.runs, *row.runs)}
+        return own.mean / first.mean if len(machines) == 1 else None
+
+
+def _machine(run: RunFolder) -> str:
+    found = read_json(run.path / "environment.json")
+    return json.dumps([found[key] for key in ("processor", "cores", "threads", "gpu")])
+
 
 def final_mean(records: Sequence[Record]) -> float:
     """Mean accuracy of the evaluations in the last 10 % of rounds."""
@@ -123,6 +140,16 @@ def final_mean(records: Sequence[Record]) -> float:
     return statistics.mean(
         [r.accuracy for r in records if r.accuracy is not None and r.round > start] or evaluated[-1:]
     )
+
+
+def judged(experiment: Experiment, records: Sequence[Record]) -> tuple[Record, ...]:
+    """What a method is judged by: all rounds, or the last alone where the classifier is retrained after it.
+
+    What such a run shows on the way is the accuracy of training without that.
+    """
+    if experiment.algorithm.calibration is None or records[-1].round < experiment.rounds:
+        return tuple(records)
+    return (*(record.model_copy(update={"accuracy": None}) for record in records[:-1]), records[-1])
 
 
 def own_target(reached: float) -> float:
@@ -140,6 +167,7 @@ def result(records: Sequence[Record], target: float) -> Result:
         (i for i, r in enumerate(records) if r.accuracy is not None and r.accuracy >= target), None
     )
     until = None if reached is None else records[: reached + 1]
+    alone = [record.seconds for record in records if record.side_by_side == 1]
     return Result(
         best=max(accuracies),
         final=final_mean(records),
@@ -148,6 +176,7 @@ def result(records: Sequence[Record], target: float) -> Result:
         bytes=None if until is None else sum(r.bytes for r in until),
         drift=statistics.mean(r.drift for r in records),
         compute=records[-1].compute,
+        seconds=statistics.median(alone) if alone else None,
     )
 
 
@@ -160,7 +189,7 @@ def compare(runs: Sequence[RunFolder], target: float | None = None) -> Compariso
     targets: dict[str, float] = {}
     rows = []
     for name, members in zip(labels, groups.values(), strict=True):
-        records = [tuple(_evaluated(run)) for run in members]
+        records = [judged(run.experiment(), _evaluated(run)) for run in members]
         problem = _problem(members[0].experiment())
         if problem not in targets:
             reached = min(max(r.accuracy or 0 for r in own) for own in records)

@@ -26,6 +26,7 @@ _COLUMNS = (
     "bytes",
     "left_out",
     "seconds",
+    "side_by_side",
 )
 """What is kept of every round; left out are the clients, the classes' accuracies and the loss's terms."""
 _DIGITS = 6

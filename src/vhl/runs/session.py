@@ -139,6 +139,7 @@ class Session:
                     simulation.lanes.pump()
                     yield None
                     continue
+                record = record.model_copy(update={"side_by_side": self.side_by_side})
                 self._keep(record, simulation)
                 self.folder.append(record)
                 for follower in self._followers:

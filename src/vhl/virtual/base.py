@@ -62,6 +62,10 @@ class Generator(ImageStream):
     def count_per_class(self, classes: int) -> int:
         return self.per_class or max(1, min(5_000, 50_000 // classes))
 
+    def known_classes(self, seed: int, place: Workplace = DEFAULT) -> int | None:
+        """How many classes there are to choose from; none where any number can be made."""
+        return None
+
     def generate(
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:

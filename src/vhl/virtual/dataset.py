@@ -40,6 +40,9 @@ class LabelledDataset(Generator):
     def count_per_class(self, classes: int) -> int:
         return self.per_class or sys.maxsize  # a bound: each class has what the dataset has
 
+    def known_classes(self, seed: int, place: Workplace = DEFAULT) -> int:
+        return len(self.source.load(data_directory(place.data_dir), seed).classes)
+
     def generate(
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from vhl.analysis.theory import Terms
+from vhl.cli.commands import theory
+
 SETTINGS = ["data=digits", "model=cnn", "model.width=4", "rounds=2", "keep_at=[1]", "virtual.per_class=9"]
 
 
@@ -29,3 +32,38 @@ def test_what_is_missing_is_said(vhl: Any) -> None:
     vhl("run", *SETTINGS, "objective=plain", "name=it")
     vhl("theory", "runs/it").complains("--virtual noise")
     vhl("theory", "runs/it", "--virtual=nothing").complains("'nothing'", "stylegan")
+
+
+@pytest.mark.parametrize(
+    ("distances", "bounds", "verdict"),
+    [
+        ((3, 5), ("4.5", "2.5"), "nowhere vacuous"),
+        ((3, 9), ("4.5", "-1.5"), "vacuous in part"),
+        ((9, 10), ("-1.5", "-2.5"), "vacuous"),
+    ],
+)
+def test_each_term_has_its_column_and_the_bound_its_verdict(
+    vhl: Any, monkeypatch: Any, distances: tuple[int, int], bounds: tuple[str, str], verdict: str
+) -> None:
+    """Lower bounds by hand: 8 − |7.5 − 8| − distance."""
+    found = {
+        round_: Terms(
+            accuracy=0.125,
+            merged_accuracy=0.25,
+            margin_natural=6,
+            margin_virtual=7.5,
+            margin_virtual_train=8,
+            distance=distance,
+            distance_floor=2,
+            normalised_distance=0.5,
+            normalised_floor=0.25,
+        )
+        for round_, distance in zip((1, 4), distances, strict=True)
+    }
+    monkeypatch.setattr(theory, "measure_run", lambda *_: found)
+    printed = vhl("theory", "runs/it").out
+    assert [line.split() for line in printed.splitlines() if "%" in line] == [
+        [round_, "12.5%", "25.0%", "6", "7.5", "8", str(distance), "(2)", "0.500", "(0.250)", bound]
+        for round_, distance, bound in zip("14", distances, bounds, strict=True)
+    ]
+    assert f"it is {verdict}. " in " ".join(printed.split())

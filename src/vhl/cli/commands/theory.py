@@ -28,8 +28,7 @@ _COLUMNS = (
 
 
 def main(arguments: argparse.Namespace) -> None:
-    generator = None if arguments.virtual is None else build("generators", "--virtual", arguments.virtual)
-    assert generator is None or isinstance(generator, Generator)
+    generator = None if arguments.virtual is None else _generator(arguments.virtual)
     found = measure_run(RunFolder(arguments.run), arguments.rounds, generator, arguments.data_dir)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in _COLUMNS:
@@ -38,6 +37,16 @@ def main(arguments: argparse.Namespace) -> None:
         table.add_row(str(number), *_cells(terms))
     console.print(table)
     console.print(_explanation(list(found.values())))
+
+
+def _generator(spec: str) -> Generator:
+    """By name, or that of a run."""
+    run = RunFolder(spec)
+    if run.exists:
+        return run.experiment().virtual
+    generator = build("generators", "--virtual", spec)
+    assert isinstance(generator, Generator)
+    return generator
 
 
 def _cells(terms: Terms) -> list[str]:

@@ -28,10 +28,11 @@ function summarySection() {
     ["traffic to it", (g) => ofAll(g, "bytes"), (g) => { const found = ofAll(g, "bytes"); return found === null ? "–" : `${short(found)}B`; }],
     ["drift", value("drift"), (g) => g.drift?.mean.toFixed(2)],
     ["compute a step", value("compute"), (g) => `×${g.compute.mean.toFixed(2)}`],
+    ["time a round", (g) => g.time, (g) => (g.time ? `×${g.time.toFixed(2)}` : "–")],
     ["seeds", (g) => g.seeds],
   ], () => data.groups, (group) => group.label, { id: "comparison", "aria-label": "comparison" });
   return section("summary", "Summary", null, renewed("div", {}, verdicts), renewed("div", { class: "cards" }, cards), table,
-    el("p", { class: "hint" }, "Test accuracy; ± is the standard deviation over seeds. Compute counts multiply-adds of a step, relative to plain training."));
+    el("p", { class: "hint" }, "Test accuracy; ± is the standard deviation over seeds. Compute counts multiply-adds of a step, relative to plain training. The time of a round is relative to the first method's, of rounds that had the machine to themselves."));
 }
 
 /** In colour only where the 95 % interval leaves no doubt about the sign. */

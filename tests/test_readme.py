@@ -17,6 +17,9 @@ from flwr.supercore.task_identity import TaskIdentity
 from PIL import Image
 
 from vhl.cli.main import main
+from vhl.cli.parser import build_parser
+from vhl.paper.evidence import Evidence
+from vhl.paper.queue import Request, queue, select
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,13 +66,16 @@ def test_the_readme_runs_from_top_to_bottom(place: Path) -> None:
 
 
 def test_the_guide_to_the_theorem(place: Path) -> None:
-    ((_, text),) = BLOCKS.findall((ROOT / "docs" / "theory.md").read_text(encoding="utf-8"))
+    (_, text), (_, evidence) = BLOCKS.findall((ROOT / "docs" / "theory.md").read_text(encoding="utf-8"))
     install, *lines = (shlex.split(line) for line in text.splitlines())
     assert install == ["pip", "install", "vhl[analysis]"]
     for program, *words in lines:
         quick = ["keep_at=[1]", "rounds=2", *QUICK[1:]] if words[0] == "run" else []
         assert program == "vhl" and main([*words, *quick]) == 0, words
     assert len(list(place.glob("runs/*/theory.json"))) == 2
+    run, theory, *_ = (build_parser().parse_args(shlex.split(line)[1:]) for line in evidence.splitlines())
+    (row,) = queue(Request(select(run.rows), run.profile, run.virtual), Evidence([]))
+    assert theory.run == Path("runs", row.name)
 
 
 def test_the_guide_to_deployment(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

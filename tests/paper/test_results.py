@@ -27,8 +27,9 @@ def test_every_record_can_be_read(file: Path) -> None:
     assert run_name(digest.experiment) == file.stem  # or a longer run would not find the shorter one
 
 
-def test_the_document_has_the_numbers_of_the_records() -> None:
+@pytest.mark.parametrize(("name", "part"), [("results", "claims"), ("theory", "theory")])
+def test_a_document_has_the_numbers_of_the_records(name: str, part: str) -> None:
     """`vhl paper table --into docs/results.md` renews it."""
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     assert renewed(text, Evidence.read(ROOT / "results")) == text
-    assert "<!-- vhl paper claims -->" in text
+    assert f"<!-- vhl paper {part} -->" in text

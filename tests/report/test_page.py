@@ -160,7 +160,10 @@ def test_each_term_of_the_loss(seen: Any, compared: list[RunFolder]) -> None:
 def test_theory_where_it_was_measured(write: Write, seen: Any, open_in_browser: Any, tmp_path: Path) -> None:
     assert not seen.page.locator("#theory").count()
     runs = [write(tmp_path / kind, [0.1, 0.2, 0.3], objective=kind) for kind in ("plain", "vhl")]
-    terms = [{"round": n, "margin_natural": n / 10, "normalised_distance": n / 100} for n in (1, 3)]
+    terms = [
+        {"round": n, "margin_natural": n / 10, "normalised_distance": n / 100, "merged_accuracy": n / 4}
+        for n in (1, 3)
+    ]
     (runs[1].path / "theory.json").write_text(json.dumps({"terms": terms}), encoding="utf-8")
     write_report(runs, tmp_path / "report.html")
     with open_in_browser(tmp_path / "report.html") as look:
@@ -171,6 +174,7 @@ def test_theory_where_it_was_measured(write: Write, seen: Any, open_in_browser: 
             [3, 0.3],
         ] and "group-0" not in margins
         assert [point[:2] for point in distances["group-1"]] == [[1, 0.01], [3, 0.03]]
+        assert [point[:2] for point in look.series("merged")["group-1"]] == [[1, 25], [3, 75]]
         assert look.page.locator("#choose-margins option").all_text_contents() == ["of natural test images"]
 
 

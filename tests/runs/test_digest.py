@@ -159,3 +159,13 @@ def test_an_experiment_of_another_version(made: Path, complains: Any) -> None:
     made.write_text(text, encoding="utf-8")
     with complains(made, "no experiment of this version", "'digits'"):
         Digest.read(made)
+
+
+def test_what_the_theory_measured_is_kept(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    theory = {"virtual": {"name": "noise"}, "terms": [{"round": 2, "distance": 1.23456789}]}
+    (tmp_path / "run" / "theory.json").write_text(json.dumps(theory), encoding="utf-8")
+    Digest.of(RunFolder(tmp_path / "run")).write(tmp_path / "x.json")
+    found = Digest.read(tmp_path / "x.json")
+    assert found.theory == {"virtual": {"name": "noise"}, "terms": [{"round": 2, "distance": 1.23457}]}
+    assert found.first(1).theory == found.theory and Digest.of(RunFolder(finished)).theory is None

@@ -132,6 +132,9 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
         metavar="GENERATOR",
         help="virtual data to measure against, or a run that was trained on some (default: the run's own)",
     )
+    theory.add_argument(
+        "--results", type=Path, help="keep the run's record, with the terms, in this folder of records too"
+    )
     _add_data_dir(theory)
 
     predict = _command(commands, "predict", "name the classes of images with a run's model")

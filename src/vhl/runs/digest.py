@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Digest:
     records: tuple[Record, ...]
     environment: dict[str, Any]
     heterogeneity: float
+    theory: dict[str, Any] | None = None
+    """What `vhl theory` measured: the virtual data, and terms by round."""
 
     @classmethod
     def of(cls, run: RunFolder) -> Digest:
@@ -47,7 +49,10 @@ class Digest:
         if not records:
             raise VHLError(f"{run.path} has no finished round; `vhl run --resume` continues it.")
         environment = read_json(run.path / "environment.json")
-        return cls(run.experiment(), records, environment, _round(run.data()["heterogeneity"]))
+        heterogeneity = _round(run.data()["heterogeneity"])
+        theory = run.path / "theory.json"
+        found = _rounded(read_json(theory)) if theory.is_file() else None
+        return cls(run.experiment(), records, environment, heterogeneity, found)
 
     @classmethod
     def read(cls, file: Path) -> Digest:
@@ -59,7 +64,8 @@ class Digest:
             if len(records) != found["rounds"] or not records:
                 raise ValueError(f"it has {len(records)} rounds, not {found['rounds']}")
             experiment = Experiment.make(found["experiment"])
-            return cls(experiment, records, found["environment"], found["heterogeneity"])
+            known = (found["environment"], found["heterogeneity"], found.get("theory"))
+            return cls(experiment, records, *known)
         except VHLError as error:
             raise VHLError(f"{file} describes no experiment of this version: {error}") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -74,6 +80,7 @@ class Digest:
             "environment": self.environment,
             "heterogeneity": self.heterogeneity,
             "rounds": len(self.records),
+            **({} if self.theory is None else {"theory": self.theory}),
         }
         lines = [f"{json.dumps(name)}: {json.dumps(part)}" for name, part in parts.items()]
         kept = (f"  {json.dumps(name)}: {json.dumps(column)}" for name, column in columns.items())
@@ -82,7 +89,7 @@ class Digest:
 
     def first(self, rounds: int) -> Digest:
         """The run as it was after so many rounds."""
-        return Digest(self.experiment, self.records[:rounds], self.environment, self.heterogeneity)
+        return replace(self, records=self.records[:rounds])
 
 
 def _slim(record: Record) -> Record:
@@ -95,6 +102,13 @@ def _record(number: int, row: dict[str, Any]) -> Record:
 
 def _round(value: Any) -> Any:
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+
+
+def _rounded(found: Any) -> Any:
+    """All numbers in it."""
+    if isinstance(found, dict):
+        return {key: _rounded(value) for key, value in found.items()}
+    return [_rounded(value) for value in found] if isinstance(found, list) else _round(found)
 
 
 def _fold(values: Sequence[Any]) -> Any:

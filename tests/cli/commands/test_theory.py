@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,21 @@ def test_every_term_of_every_kept_round(vhl: Any, objective: str) -> None:
     assert "lower bound" in answer.out and Path("runs/it/theory.json").is_file()
     (only,) = [x for x in vhl("theory", "runs/it", *words, "--round=2").out.splitlines() if "%" in x]
     assert only.split() == rounds[1]
+
+
+def test_terms_add_up_are_kept_and_may_be_against_another_run_s_virtual_data(vhl: Any) -> None:
+    vhl("run", *SETTINGS, "objective=vhl", "virtual.deviation=0.25", "name=other")
+    vhl("run", *SETTINGS, "objective=plain", "name=it")
+    for round_ in ("2", "1"):
+        answer = vhl("theory", "runs/it", "--virtual=runs/other", f"--round={round_}", "--results=kept")
+        assert answer.code == 0, answer.err
+    found = json.loads(Path("runs/it/theory.json").read_text(encoding="utf-8"))
+    assert [terms["round"] for terms in found["terms"]] == [1, 2] and found["virtual"]["deviation"] == 0.25
+    record = json.loads(Path("kept/it.json").read_text(encoding="utf-8"))
+    assert [terms["round"] for terms in record["theory"]["terms"]] == [1, 2]
+    vhl("theory", "runs/it", "--virtual=noise", "--round=2")  # other virtual data begin anew
+    found = json.loads(Path("runs/it/theory.json").read_text(encoding="utf-8"))
+    assert [terms["round"] for terms in found["terms"]] == [2] and found["virtual"]["deviation"] == 0.5
 
 
 def test_what_is_missing_is_said(vhl: Any) -> None:

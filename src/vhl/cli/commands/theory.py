@@ -10,6 +10,7 @@ from rich.table import Table
 from vhl.analysis.runs import measure_run
 from vhl.analysis.theory import Terms
 from vhl.cli.display import console, percent
+from vhl.paper.records import Records
 from vhl.registry import build
 from vhl.runs.folder import RunFolder
 from vhl.virtual.base import Generator
@@ -29,7 +30,10 @@ _COLUMNS = (
 
 def main(arguments: argparse.Namespace) -> None:
     generator = None if arguments.virtual is None else _generator(arguments.virtual)
-    found = measure_run(RunFolder(arguments.run), arguments.rounds, generator, arguments.data_dir)
+    run = RunFolder(arguments.run)
+    found = measure_run(run, arguments.rounds, generator, arguments.data_dir)
+    if arguments.results is not None:
+        Records(run.path.parent, arguments.results).keep(run)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in _COLUMNS:
         table.add_column(heading, justify="right")

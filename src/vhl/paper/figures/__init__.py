@@ -12,6 +12,7 @@ from vhl.errors import VHLError
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures.features import features_of
 from vhl.paper.figures.plots import ablation, convergence, drift, main
+from vhl.paper.figures.theory import theory
 from vhl.registry import suggest
 from vhl.report.figures.files import METADATA, save
 
@@ -27,6 +28,7 @@ FIGURES: dict[str, Callable[[Evidence, Path], Figure]] = {
     "ablation": ablation,
     "features-clients": partial(features_of, "clients"),
     "features-server": partial(features_of, "server"),
+    "theory": theory,
 }
 """Each takes what was measured and the folder of the runs."""
 

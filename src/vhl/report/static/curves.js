@@ -163,10 +163,17 @@ const DISTANCES = [
   ["the same of halves of one kind, as they are", "Distance", (c) => c.theory.distance_floor],
 ];
 
+const MERGED = [
+  ["natural and virtual class merged", "Accuracy, %", (c) => c.theory.merged_accuracy?.map((value) => value === null ? null : 100 * value)],
+  ["as it is", "Accuracy, %", (c) => c.theory.accuracy?.map((value) => value === null ? null : 100 * value)],
+];
+
 /** What `vhl theory` measured, where it was called. */
 function theorySection() {
   const margins = chosenCurves("margins", "Margin of the server's classifier", MARGINS, () => 1);
   if (!margins) return null;
   return section("theory", "Theory", "The paper's theorem: a model whose natural features lie near the virtual ones of their class, and which separates those well, separates natural classes.", legend(),
-    el("div", { class: "row" }, margins, chosenCurves("distances", "Wasserstein distance of natural and virtual features", DISTANCES, () => 1)));
+    el("div", { class: "row" }, margins,
+      chosenCurves("distances", "Wasserstein distance of natural and virtual features", DISTANCES, () => 1),
+      chosenCurves("merged", "Test accuracy", MERGED, () => 1)));
 }

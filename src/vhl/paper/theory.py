@@ -1,0 +1,77 @@
+"""The theorem's terms along runs of the paper's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from vhl.paper.evidence import Choice, Evidence, generator
+from vhl.paper.rows import rows
+
+METHODS = {
+    "cifar10/a0.1-e1-k10/fedavg": "FedAvg",
+    "further/naive/fedavg": "FedAvg + naive VHL",
+    "cifar10/a0.1-e1-k10/fedavg-vhl": "FedAvg + VHL",
+}
+"""Rows that the paper's argument is about."""
+_HEADINGS = (
+    "method",
+    "setting",
+    "round",
+    "accuracy",
+    "merged",
+    "margin: natural",
+    "virtual",
+    "trained",
+    "distance (floor)",
+    "of length 1 (floor)",
+    "lower bound",
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Terms of one run, by round."""
+
+    method: str
+    setting: str
+    """Profile, and the virtual data that the run was measured against."""
+    terms: tuple[dict[str, Any], ...]
+
+
+def measured(evidence: Evidence) -> Iterator[Measured]:
+    """Of each row and choice the first seed that has terms."""
+    for name, method in METHODS.items():
+        row = rows()[name]
+        for choice, runs in evidence.choices(row).items():
+            theories = (run.theory for _, run in sorted(runs.items()) if run.theory is not None)
+            if (found := next(theories, None)) is not None:
+                yield Measured(method, _setting(choice, found["virtual"]), tuple(found["terms"]))
+
+
+def _setting(choice: Choice, virtual: dict[str, Any]) -> str:
+    row = next(row for row in rows().values() if row.uses_generator)
+    return f"{choice.profile}, {generator(row.experiment(choice.profile, virtual))}"
+
+
+def terms_table(evidence: Evidence) -> str:
+    """All terms as a Markdown table."""
+    marks = [":--"] * 2 + ["--:"] * (len(_HEADINGS) - 2)
+    lines = [_HEADINGS, tuple(marks)]
+    for one in measured(evidence):
+        lines += [(one.method, one.setting, *_cells(terms)) for terms in one.terms]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _cells(terms: dict[str, Any]) -> tuple[str, ...]:
+    margins = (terms[f"margin_{kind}"] for kind in ("natural", "virtual", "virtual_train"))
+    return (
+        str(terms["round"]),
+        f"{100 * terms['accuracy']:.1f}",
+        f"{100 * terms['merged_accuracy']:.1f}",
+        *(f"{margin:.2f}" for margin in margins),
+        f"{terms['distance']:.1f} ({terms['distance_floor']:.1f})",
+        f"{terms['normalised_distance']:.2f} ({terms['normalised_floor']:.2f})",
+        f"{terms['lower_bound']:.1f}",
+    )

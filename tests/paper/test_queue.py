@@ -82,7 +82,7 @@ def test_an_experiment_that_several_rows_ask_for_is_run_once() -> None:
 
 def test_the_whole_paper() -> None:
     experiments = queue(Request(list(rows().values())), Evidence([]))
-    assert len(experiments) == 276 + 4 + 6 + 16 + 23 - 28  # with ours, without what is there twice
+    assert len(experiments) == 276 + 4 + 6 + 16 + 18 + 25 - 34  # with ours, without what is there twice
     names = {one.name for one in experiments}
     assert len(names) == len(experiments) and all(re.fullmatch(r"[\w.-]+", name) for name in names)
 
@@ -209,6 +209,8 @@ def test_two_rows_that_are_one_run_save_what_either_wants() -> None:
     (run,) = queue(request("further/lambda-1.0/fedavg", VHL), Evidence([]))
     wanted = rows()[VHL].experiment()
     assert wanted.keep_at and (run.features_at, run.keep_at) == (wanted.features_at, wanted.keep_at)
+    (run,) = queue(request("search/fedadam/server_lr-0.01", "methods/fedadam/plain"), Evidence([]))
+    assert run.rounds == 200  # the search is the beginning of it
 
 
 @pytest.mark.parametrize(

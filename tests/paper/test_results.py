@@ -27,7 +27,7 @@ def test_every_record_can_be_read(file: Path) -> None:
     assert run_name(digest.experiment) == file.stem  # or a longer run would not find the shorter one
 
 
-@pytest.mark.parametrize(("name", "part"), [("results", "claims"), ("theory", "theory")])
+@pytest.mark.parametrize(("name", "part"), [("results", "claims"), ("theory", "theory"), ("light", "light")])
 def test_a_document_has_the_numbers_of_the_records(name: str, part: str) -> None:
     """`vhl paper table --into docs/results.md` renews it."""
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")

@@ -82,4 +82,4 @@ def test_curves(evidence: Evidence) -> None:
 def test_nothing_measured() -> None:
     assert terms_table(Evidence([])).count("\n") == 2
     axes = FIGURES["theory"](Evidence([]), Path()).axes
-    assert [text.get_text() for text in axes[0].texts] == ["not measured"]
+    assert [text.get_text() for text in axes[0].texts] == ["not run"]

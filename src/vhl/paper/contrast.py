@@ -47,6 +47,7 @@ def _start(run: Digest, target: float) -> float:
 
 
 BEST = Measure("best accuracy", lambda run, target: result(run.records, target).best)
+FINAL = Measure("mean of the last tenth", lambda run, target: result(run.records, target).final)
 START = Measure("mean accuracy of the first tenth of rounds", _start)
 ROUNDS = Measure("rounds to FedAvg's best", _rounds, relative=True, needs_target=True)
 DRIFT = Measure("client drift", lambda run, target: result(run.records, target).drift, relative=True)
@@ -65,6 +66,13 @@ class Contrast:
     rounds: int
     setting: str
     """Profile and virtual data."""
+    compute: tuple[float, float] = (1.0, 1.0)
+    """Multiply-adds of a step relative to plain FedAvg, in the one row and the other."""
+
+    @property
+    def extent(self) -> str:
+        """What it rests on, in words."""
+        return f"{self.setting}, {self.seeds} seed{'s' if self.seeds > 1 else ''}, {self.rounds} rounds"
 
     def __str__(self) -> str:
         if self.measure.relative:
@@ -73,10 +81,7 @@ class Contrast:
         else:
             value, unit, error = self.value, "points", self.error
         doubt = "" if error is None else f" ± {100 * error:.1f}"
-        seeds = f"{self.seeds} seed{'s' if self.seeds > 1 else ''}"
-        return (
-            f"{self.label}: {100 * value:+.1f}{doubt} {unit} ({self.setting}, {seeds}, {self.rounds} rounds)"
-        )
+        return f"{self.label}: {100 * value:+.1f}{doubt} {unit} ({self.extent})"
 
     def minus(self, other: Contrast, label: str) -> Contrast:
         """A difference of differences."""
@@ -122,7 +127,9 @@ def contrast(
     else:
         spread = _pooled_deviation(evidence, measure)
         error = None if spread is None else spread * 2**0.5
-    return Contrast(label, measure, statistics.mean(values), error, seeds, rounds, _setting(one, choice))
+    setting, (a, b) = _setting(one, choice), pairs[0]
+    compute = a.records[-1].compute, b.records[-1].compute
+    return Contrast(label, measure, statistics.mean(values), error, seeds, rounds, setting, compute)
 
 
 def _weight(seeds: int, rounds: int, longest: int) -> tuple[bool, bool, int]:

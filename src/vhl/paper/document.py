@@ -9,17 +9,19 @@ from vhl.errors import VHLError
 from vhl.files import write_bytes
 from vhl.paper.claims import checklist
 from vhl.paper.evidence import Evidence
+from vhl.paper.light import comparisons
 from vhl.paper.rows import TABLES
 from vhl.paper.table import table
 from vhl.paper.theory import terms_table
 
 _PART = re.compile(
-    r"(<!-- vhl paper (?P<what>table (?P<table>\S+)|claims|theory) -->\n)"
+    r"(<!-- vhl paper (?P<what>table (?P<table>\S+)|claims|theory|light) -->\n)"
     r"(?:(?!<!-- vhl paper).)*?(<!-- end -->)",
     re.DOTALL,
 )
 
 
+_PARTS = {"claims": checklist, "light": comparisons, "theory": terms_table}
 _BEGINNING = re.compile(r"^<!-- vhl paper .* -->$", re.MULTILINE)
 
 
@@ -27,10 +29,8 @@ def renewed(text: str, evidence: Evidence) -> str:
     """The document with its parts made anew: ``<!-- vhl paper table cifar10 -->`` to ``<!-- end -->``."""
 
     def make(part: re.Match[str]) -> str:
-        if part["what"] == "claims":
-            return f"{part[1]}{checklist(evidence)}{part[4]}"
-        if part["what"] == "theory":
-            return f"{part[1]}{terms_table(evidence)}{part[4]}"
+        if part["what"] in _PARTS:
+            return f"{part[1]}{_PARTS[part['what']](evidence)}{part[4]}"
         if part["table"] not in TABLES:
             raise VHLError(f"The document asks for a table {part['table']!r}; there are {', '.join(TABLES)}.")
         return f"{part[1]}{table(part['table'], evidence).markdown()}{part[4]}"

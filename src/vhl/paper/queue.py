@@ -74,12 +74,11 @@ def queue(request: Request, evidence: Evidence) -> list[Experiment]:
 
 
 def _both(first: _Waiting, second: Experiment) -> _Waiting:
-    """One run for two rows that are one experiment: it saves the features and models of either."""
+    """One run for two rows that are one experiment: the longer, which saves what either wants."""
     place, experiment = first
     saved = ("features_at", "keep_at")
-    return place, experiment.with_(
-        **{key: sorted({*getattr(experiment, key), *getattr(second, key)}) for key in saved}
-    )
+    both = {key: sorted({*getattr(experiment, key), *getattr(second, key)}) for key in saved}
+    return place, experiment.with_(rounds=max(experiment.rounds, second.rounds), **both)
 
 
 def _prices(wanted: Sequence[Row]) -> dict[str, float]:

@@ -29,7 +29,7 @@ def theory(evidence: Evidence, runs: Path) -> Figure:
     for axes, (term, (title, floor)) in zip(places, _PANELS.items(), strict=True):
         axes.set_title(title, fontsize=TEXT)
         if not found:
-            say(axes, "not measured")
+            say(axes, "not run")
         for one in found:
             _draw(axes, one, term, floor, colours[one.method])
         axes.set_xlabel("communication round", fontsize=TEXT)

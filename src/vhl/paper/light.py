@@ -1,0 +1,73 @@
+"""What VHL at a quarter of its extra cost keeps of VHL's gain, and where the gain comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vhl.paper.contrast import BEST, FINAL, Contrast, contrast
+from vhl.paper.evidence import Evidence
+from vhl.paper.row import MAIN
+
+_HEADINGS = ("comparison", "best", "last 10 %", "compute", "over")
+_FEDAVG, _VHL, _LIGHT = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl", "light/vhl-light/fedavg"
+_VARIANTS = {
+    "share-alone": "share without mosaics (32 images)",
+    "mosaic-alone": "mosaics without share",
+    "share-0.75": "share 0.75",
+    "same-class": "tiles of one class",
+    "half": "half as many mosaics",
+    "4x4": "mosaics of 4×4",
+    "no-supcon": "without SupCon",
+    "no-virtual-loss": "without virtual cross-entropy",
+    "statistics-alone": "statistics alone, without either",
+}
+_NORMS = {"group-norm": "group norm", "fixed-statistics": "statistics fixed after half"}
+_ELSEWHERE = {
+    "α = 0.05": "cifar10/a0.05-e1-k10",
+    "100 clients": "cifar10/a0.1-e1-k100",
+    "FMNIST": "fmnist/a0.1-e1-k10",
+    "SVHN": "svhn/a0.1-e1-k10",
+}
+_ALGORITHMS = {"FedProx": "fedprox", "SCAFFOLD": "scaffold", "FedNova": "fednova"}
+
+
+def _pairs() -> Iterator[tuple[str, str, str]]:
+    """A label, and two rows: the first minus the second."""
+    yield "VHL − FedAvg", _VHL, _FEDAVG
+    yield "vhl-light − FedAvg", _LIGHT, _FEDAVG
+    yield "**vhl-light − VHL**", _LIGHT, _VHL
+    for norm, words in _NORMS.items():
+        for objective in ("naive", "vhl", "vhl-light"):
+            yield f"{words}: {objective} − FedAvg", f"light/{norm}/{objective}", f"light/{norm}/plain"
+    for variant, words in _VARIANTS.items():
+        yield f"{words} − vhl-light", f"light/{variant}/fedavg", _LIGHT
+    for words, setting in _ELSEWHERE.items():
+        row = f"light/{setting.replace('/', '-', 1)}/fedavg"
+        yield f"{words}: vhl-light − FedAvg", row, f"{setting}/fedavg"
+        yield f"{words}: vhl-light − VHL", row, f"{setting}/fedavg-vhl"
+    for words, algorithm in _ALGORITHMS.items():
+        row = f"light/vhl-light/{algorithm}"
+        yield f"{words}: vhl-light − without", row, f"{MAIN}/{algorithm}"
+        yield f"{words}: vhl-light − VHL", row, f"{MAIN}/{algorithm}-vhl"
+
+
+def comparisons(evidence: Evidence) -> str:
+    """Paired differences in points, with standard errors, as a Markdown table."""
+    lines: list[tuple[str, ...]] = [_HEADINGS, (":--", "--:", "--:", "--:", ":--")]
+    for label, more, less in _pairs():
+        best, final = (contrast(evidence, label, more, less, measure) for measure in (BEST, FINAL))
+        cells = ("–", "–", "–", "not run")
+        if best is not None and final is not None:
+            cells = (_points(best), _points(final), _compute(best), best.extent)
+        lines.append((label, *cells))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _points(found: Contrast) -> str:
+    doubt = "" if found.error is None else f" ± {100 * found.error:.1f}"
+    return f"{100 * found.value:+.1f}{doubt}"
+
+
+def _compute(found: Contrast) -> str:
+    """Multiply-adds of a step relative to FedAvg, of the one and the other."""
+    return " / ".join(f"×{value:.2f}" for value in found.compute)

@@ -1,0 +1,139 @@
+"""Rows that are ours.
+
+Choices that the paper does not tell, one by one, to see which of them matter; methods and distances that it
+does not speak of, and the search for their options; and VHL made cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from vhl.paper.row import MAIN, Row, federated
+
+_CHOICES: dict[str, dict[str, Any]] = {
+    "init-he": {"model": {"name": "resnet18", "init": "he"}},
+    "partition-1": {"seeds": {"data": 1}},
+    "few-images": {"virtual": {"name": "noise", "per_class": 200}},
+    "shared-labels": {"objective": {"name": "vhl", "shared_labels": True}},
+}
+
+
+def choices() -> Iterator[Row]:
+    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01)
+    for name, settings in _CHOICES.items():
+        of_vhl = not settings.keys().isdisjoint({"objective", "virtual"})
+        plain = MAIN if of_vhl else f"choices/{name}"
+        for objective in ("vhl",) if of_vhl else ("plain", "vhl"):
+            vhl = objective == "vhl"
+            yield Row(
+                f"choices/{name}/fedavg" + "-vhl" * vhl,
+                {**base, "algorithm": "fedavg", "objective": objective, **settings},
+                None,
+                baseline=f"{plain}/fedavg",
+                without=f"{plain}/fedavg" if vhl else None,
+            )
+
+
+_METHODS: dict[str, dict[str, Any]] = {
+    "fedavgm": {},
+    "fedadagrad": {},
+    "fedadam": {},
+    "fedyogi": {},
+    "feddyn": {},
+    "moon": {},
+    "ccvr": {},
+}
+"""Methods, and options that the search found to be better than the default."""
+_DISTANCES: dict[str, dict[str, Any]] = {"mmd": {}, "means": {}}
+"""The same of distances: options of the objective."""
+_SEARCH: dict[str, tuple[str, tuple[float, ...]]] = {
+    "fedavgm": ("server_lr", (0.1, 0.3, 1.0)),
+    "fedadagrad": ("server_lr", (0.01, 0.03, 0.1)),
+    "fedadam": ("server_lr", (0.001, 0.003, 0.01)),
+    "fedyogi": ("server_lr", (0.001, 0.003, 0.01)),
+    "mmd": ("calibration", (0.1, 1.0, 10.0)),
+    "means": ("calibration", (0.1, 1.0, 10.0)),
+}
+"""An option of a method or a distance, and the values tried."""
+
+
+def _of_method(method: str, options: dict[str, Any], objective: str = "plain") -> dict[str, Any]:
+    return {"algorithm": {"name": method, **options}, "objective": objective}
+
+
+def _of_distance(distance: str, options: dict[str, Any]) -> dict[str, Any]:
+    """λ_v is SupCon's, whatever the profile."""
+    objective = {"name": "vhl", "distance": distance, "virtual_calibration": 0.0, **options}
+    return {"algorithm": "fedavg", "objective": objective}
+
+
+def methods() -> Iterator[Row]:
+    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01) | {"rounds": 200}
+    fedavg = f"{MAIN}/fedavg"
+    for method, options in _METHODS.items():
+        plain = f"methods/{method}/plain"
+        yield Row(plain, {**base, **_of_method(method, options)}, None, baseline=fedavg)
+        vhl = {**base, **_of_method(method, options, "vhl")}
+        yield Row(f"methods/{method}/vhl", vhl, None, baseline=fedavg, without=plain)
+    for distance, options in _DISTANCES.items():
+        settings = {**base, **_of_distance(distance, options)}
+        yield Row(f"methods/fedavg/vhl-{distance}", settings, None, baseline=fedavg, without=fedavg)
+
+
+def search() -> Iterator[Row]:
+    """Short runs for an option that a method's result depends on; of server rates without VHL."""
+    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01) | {"rounds": 60}
+    fedavg = f"{MAIN}/fedavg"
+    for name, (option, values) in _SEARCH.items():
+        of, without = (_of_method, None) if name in _METHODS else (_of_distance, fedavg)
+        for value in values:
+            settings = {**base, **of(name, {option: value})}
+            row = f"search/{name}/{option}-{value:g}"
+            yield Row(row, settings, None, baseline=fedavg, without=without)
+
+
+_LIGHT: dict[str, dict[str, Any]] = {
+    "vhl-light": {"name": "vhl-light"},
+    "share-alone": {"name": "vhl", "virtual_batch": 32, "batch_norm_share": 0.5},
+    "mosaic-alone": {"name": "vhl", "mosaic": 2},
+    "share-0.75": {"name": "vhl-light", "batch_norm_share": 0.75},
+    "same-class": {"name": "vhl-light", "mosaic_classes": "same"},
+    "no-supcon": {"name": "vhl-light", "calibration": 0.0, "virtual_calibration": 0.0},
+    "no-virtual-loss": {"name": "vhl-light", "virtual_weight": 0.0},
+    "half": {"name": "vhl-light", "virtual_batch": 64},
+    "4x4": {"name": "vhl-light", "mosaic": 4},
+    "statistics-alone": {"name": "naive", "mosaic": 2, "batch_norm_share": 0.5, "virtual_weight": 0.0},
+}
+_NORMS: dict[str, dict[str, Any]] = {
+    "group-norm": {"model": {"name": "resnet18", "norm": "group"}},
+    "fixed-statistics": {"training": {"epochs": 1, "lr": 0.01, "freeze_batch_norm": 150}},
+}
+_ELSEWHERE = ("cifar10/a0.05-e1-k10", "cifar10/a0.1-e1-k100", "fmnist/a0.1-e1-k10", "svhn/a0.1-e1-k10")
+
+
+def light(main: Sequence[Row]) -> Iterator[Row]:
+    """VHL made cheaper. Half of 300 rounds is where statistics are fixed.
+
+    Rows of other settings are those of the paper's ``main`` table, with their FedAvg.
+    """
+    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01) | {"rounds": 300}
+    fedavg = f"{MAIN}/fedavg"
+    for variant, objective in _LIGHT.items():
+        settings = {**base, "algorithm": "fedavg", "objective": objective}
+        yield Row(f"light/{variant}/fedavg", settings, None, baseline=fedavg, without=fedavg)
+    for algorithm in ("fedprox", "scaffold", "fednova"):
+        settings = {**base, "algorithm": algorithm, "objective": "vhl-light"}
+        without = f"{MAIN}/{algorithm}"
+        yield Row(f"light/vhl-light/{algorithm}", settings, None, baseline=fedavg, without=without)
+    for norm, other in _NORMS.items():
+        plain = f"light/{norm}/plain"
+        for name in ("plain", "naive", "vhl", "vhl-light"):
+            settings = {**base, **other, "algorithm": "fedavg", "objective": name}
+            pair = None if name == "plain" else plain
+            yield Row(f"light/{norm}/{name}", settings, None, baseline=plain, without=pair)
+    for row in main:
+        if row.name.removesuffix("/fedavg") in _ELSEWHERE:
+            name = f"light/{row.name.replace('/', '-', 1)}"
+            settings = {**row.settings, "objective": "vhl-light", "rounds": 300}
+            yield Row(name, settings, None, baseline=row.name, without=row.name)

@@ -92,7 +92,7 @@ def metrics() -> Callable[[Path], list[dict[str, Any]]]:
 
     def read(folder: Path) -> list[dict[str, Any]]:
         lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [{**json.loads(line), "seconds": 0} for line in lines]
+        return [{**json.loads(line), "seconds": 0, "side_by_side": 0} for line in lines]
 
     return read
 

@@ -73,7 +73,8 @@ def metrics(record: Record, classes: Sequence[str]) -> dict[str, float]:
 
     What was not measured in this round is not there.
     """
-    found: dict[str, float | None] = record.model_dump(exclude={"round", "clients", "loss", "per_class"})
+    other = {"round", "clients", "loss", "per_class", "side_by_side"}
+    found: dict[str, float | None] = record.model_dump(exclude=other)
     found["left_out"] = len(record.left_out)
     found |= {f"loss/{_plain(term)}": value for term, value in record.loss.items()}
     if record.per_class is not None:

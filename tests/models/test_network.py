@@ -10,7 +10,6 @@ from vhl.models._network import (
     Network,
     cut,
     freeze_statistics,
-    weighted_batch_norm,
     weighted_statistics,
 )
 from vhl.models.resnet import ResNet8
@@ -88,83 +87,11 @@ def test_a_network_pools_its_last_map_for_the_head():
 # --- images that count differently, and mosaics --------------------------------------------------------
 
 
-def _channels(generator: torch.Generator, channels: int = 3) -> list[torch.Tensor]:
-    """Running mean and variance, weight and bias."""
-    return [torch.rand(channels, generator=generator, dtype=torch.float64) + 0.5 for _ in range(4)]
-
-
-def test_equal_weights_are_pytorchs_layer_running_statistics_included():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(6, 3, 4, 5, generator=generator, dtype=torch.float64) * 3 + 7
-    state = _channels(generator)
-    theirs = [own.clone() for own in state]
-    ours = weighted_batch_norm(x, torch.full((6,), 1 / 6, dtype=torch.float64), *state)
-    expected = nn.functional.batch_norm(x, *theirs, training=True)
-    torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
-    for own, other in zip(state, theirs, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-10, atol=0)
-
-
-def test_statistics_are_not_rounded_under_autocast():
-    """Channels far from 0: a mean rounded to bfloat16 would shift what is normalised by it."""
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(8, 3, 6, 6, generator=generator) + 30
-    state = [own.float() for own in _channels(generator)]
-    theirs = [own.clone() for own in state]
-    with torch.autocast("cpu", torch.bfloat16):
-        ours = weighted_batch_norm(x, torch.full((8,), 1 / 8), *state)
-    expected = nn.functional.batch_norm(x, *theirs, training=True)
-    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(state[0], theirs[0], rtol=1e-5, atol=0)
-
-
 def test_foreign_batch_norm_is_frozen_too():
     own, foreign = BatchNorm(2), nn.BatchNorm2d(2)
     whole = nn.Sequential(own, foreign, nn.Dropout()).train()
     freeze_statistics(whole)
     assert [layer.training for layer in whole] == [False, False, True]
-
-
-def test_a_weight_of_zero_is_leaving_the_image_out():
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(5, 3, 4, 4, generator=generator, dtype=torch.float64)
-    dz = torch.randn(5, 3, 4, 4, generator=generator, dtype=torch.float64)
-    dz[4] = 0
-    weights = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.0], dtype=torch.float64)
-    state = _channels(generator)
-    other = [own.clone() for own in state]
-    whole, part = x.clone().requires_grad_(), x[:4].clone().requires_grad_()
-    with_it = weighted_batch_norm(whole, weights, *state)
-    without = weighted_batch_norm(part, weights[:4], *other)
-    torch.testing.assert_close(with_it[:4], without, rtol=1e-12, atol=1e-12)
-    assert all(torch.allclose(a, b, rtol=1e-12) for a, b in zip(state, other, strict=True))
-    with_it.backward(dz)
-    without.backward(dz[:4])
-    torch.testing.assert_close(whole.grad[:4], part.grad, rtol=1e-12, atol=1e-12)
-    assert not whole.grad[4].any()
-
-
-def test_a_weight_of_two_is_the_image_twice():
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(3, 3, 4, 4, generator=generator, dtype=torch.float64)
-    state = _channels(generator)
-    mean, variance, weight, bias = (own.clone() for own in state)
-    ours = weighted_batch_norm(x, torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64), *state)
-    twice = nn.functional.batch_norm(torch.cat([x, x[:1]]), mean, variance, weight, bias, training=True)
-    torch.testing.assert_close(ours, twice[:3], rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(state[0], mean, rtol=1e-10, atol=0)
-
-
-def test_the_gradient_of_the_weighted_layer():
-    generator = torch.Generator().manual_seed(3)
-    x = torch.randn(4, 2, 3, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    weights = torch.tensor([0.4, 0.1, 0.0, 0.5], dtype=torch.float64)
-    mean, variance, weight, bias = _channels(generator, 2)
-
-    def layer(x, weight, bias):
-        return weighted_batch_norm(x, weights, mean.clone(), variance.clone(), weight, bias)
-
-    assert torch.autograd.gradcheck(layer, (x, weight.requires_grad_(), bias.requires_grad_()))
 
 
 def test_weights_last_as_long_as_they_are_said_to():

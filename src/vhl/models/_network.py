@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vhl.models._weighted import weighted_batch_norm
+
 Norm = Literal["batch", "group"]
 Init = Literal["torch", "he"]
 """Initial weights of convolutions with n inputs and m outputs to a kernel of k pixels.
@@ -18,9 +20,6 @@ Init = Literal["torch", "he"]
 ``torch`` is PyTorch's own, of variance 1/(3nk); ``he`` is normal of variance 2/(mk) (He et al., 2015).
 A normalised layer's output does not depend on its scale, but how far a step turns it does: by 1/scale².
 """
-
-
-_MOMENTUM, _EPSILON = 0.1, 1e-5  # PyTorch's own
 
 
 class _Normalization(nn.Module):
@@ -75,30 +74,6 @@ class BatchNorm(_Normalization):
             state = (self.running_mean, self.running_var, self.weight, self.bias)
             return weighted_batch_norm(x, self.sample_weights, *state)
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
-
-
-def weighted_batch_norm(
-    x: Tensor, weights: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor
-) -> Tensor:
-    """Batch normalisation in training, where image n counts w_n in the statistics and Σ w_n = 1.
-
-    μ = Σ w_n μ_n and σ² = Σ w_n (σ_n² + (μ_n − μ)²), with mean μ_n and variance σ_n² over the pixels of image
-    n. The running variance gets σ² · k/(k − 1), k the number of pixels in images that count at all.
-    Weights of 1/N are the ordinary layer; a weight of 0 is as if the image were not there.
-    """
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    weights = weights.to(wide.dtype)
-    variances, means = torch.var_mean(wide, (2, 3), correction=0)
-    each = weights[:, None]  # no matrix product: autocast would round it
-    mean = (each * means).sum(0)
-    variance = (each * (variances + (means - mean) ** 2)).sum(0)
-    with torch.no_grad():
-        count = (weights != 0).sum() * (x.shape[2] * x.shape[3])
-        running_mean.lerp_(mean.to(running_mean.dtype), _MOMENTUM)
-        running_var.lerp_((variance * count / (count - 1)).to(running_var.dtype), _MOMENTUM)
-    scale = weight * torch.rsqrt(variance + _EPSILON)
-    shift = bias - mean * scale
-    return torch.addcmul(shift[:, None, None], wide, scale[:, None, None]).to(x.dtype)
 
 
 class GroupNorm(_Normalization):

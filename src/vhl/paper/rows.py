@@ -172,6 +172,7 @@ def _feddf() -> Iterator[Row]:
             "training": {**training, "keep_momentum": False},
             "rounds": 100,
             "clients_per_round": 8,
+            "engine": {"lanes": 16},  # a step of so small a network keeps a GPU busy for microseconds
         }
         fedavg = f"{setting}/fedavg"
         without = None if method == "fedavg" else fedavg

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vhl.paper.evidence import Choice, Evidence, generator
+from vhl.paper.evidence import Evidence
 from vhl.paper.rows import rows
 
 METHODS = {
@@ -47,12 +47,8 @@ def measured(evidence: Evidence) -> Iterator[Measured]:
         for choice, runs in evidence.choices(row).items():
             theories = (run.theory for _, run in sorted(runs.items()) if run.theory is not None)
             if (found := next(theories, None)) is not None:
-                yield Measured(method, _setting(choice, found["virtual"]), tuple(found["terms"]))
-
-
-def _setting(choice: Choice, virtual: dict[str, Any]) -> str:
-    row = next(row for row in rows().values() if row.uses_generator)
-    return f"{choice.profile}, {generator(row.experiment(choice.profile, virtual))}"
+                virtual = found["virtual"].get("source", found["virtual"])["name"]
+                yield Measured(method, f"{choice.profile}, {virtual}", tuple(found["terms"]))
 
 
 def terms_table(evidence: Evidence) -> str:

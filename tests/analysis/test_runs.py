@@ -58,6 +58,10 @@ def run(trained: Callable[..., RunFolder]) -> RunFolder:
     return trained()
 
 
+def against(run: RunFolder, generator: Noise) -> Experiment:
+    return run.experiment().model_copy(update={"virtual": generator})
+
+
 def test_each_model_has_the_accuracy_of_its_round(run: RunFolder, data_dir: Path) -> None:
     found = measure_run(run, data_dir=data_dir)
     assert list(found) == [1, 2]
@@ -117,7 +121,7 @@ def test_held_out_images_are_not_those_of_training(
 
 
 def test_they_are_kept_in_the_run_s_folder(run: RunFolder, data_dir: Path) -> None:
-    found = measure_run(run, [2], Noise(deviation=0.25, per_class=9), data_dir)
+    found = measure_run(run, [2], against(run, Noise(deviation=0.25, per_class=9)), data_dir)
     kept = json.loads((run.path / "theory.json").read_text(encoding="utf-8"))
     assert kept["virtual"]["deviation"] == 0.25
     assert [row["round"] for row in kept["terms"]] == [2]
@@ -131,13 +135,13 @@ def test_a_plain_run_needs_virtual_data_to_be_measured_against(
     plain = trained(objective="plain")
     with pytest.raises(VHLError, match="--virtual noise"):
         measure_run(plain, data_dir=data_dir)
-    found = measure_run(plain, [2], Noise(per_class=9), data_dir)[2]
+    found = measure_run(plain, [2], against(plain, Noise(per_class=9)), data_dir)[2]
     assert found.accuracy == found.merged_accuracy == pytest.approx(plain.records()[1].accuracy)
 
 
 def test_other_numbers_of_classes_are_refused(run: RunFolder, data_dir: Path) -> None:
     with pytest.raises(VHLError, match="3 are not 10"):
-        measure_run(run, [2], Noise(classes=3), data_dir)
+        measure_run(run, [2], against(run, Noise(classes=3)), data_dir)
 
 
 def test_a_round_that_was_not_kept_is_named(run: RunFolder, data_dir: Path) -> None:

@@ -209,27 +209,38 @@ def test_clients_hold_what_the_partition_says(problem):
     assert found.natural.counts.tolist() == [[totals[0], 0, 0, 0], [0, 0, totals[2], 0]]
 
 
-class _Cosine(Model):
-    """A classifier of normalised features."""
+class _Strange(Model):
+    """A linear layer, and something before or after it that makes it no linear classifier of the features."""
+
+    before: str = ""
 
     def build(self, classes, channels, size):
+        inputs, before = channels * size[0] * size[1], self.before
+
         class Net(nn.Module):
             def __init__(self):
                 super().__init__()
-                self.head = nn.Linear(channels * size[0] * size[1], classes)
+                self.hidden = nn.Linear(inputs, 7)
+                self.head = nn.Linear(7 if before == "hidden" else inputs, classes)
+                self.after = nn.BatchNorm1d(classes)
 
             def forward(self, images):
                 features = images.flatten(1)
-                return {"last": features}, self.head(10 * nn.functional.normalize(features))
+                if before == "hidden":
+                    return {"last": features}, self.head(self.hidden(features))
+                if before == "cosine":
+                    return {"last": features}, self.head(10 * nn.functional.normalize(features))
+                return {"last": features}, self.after(self.head(features))
 
         return Net()
 
 
-def test_a_classifier_that_cannot_be_retrained_is_an_error_before_training(problem):
-    with pytest.raises(VHLError, match="algorithm = ccvr retrains a linear classifier"):
-        problem(algorithm="ccvr", objective="plain", model=_Cosine())
+@pytest.mark.parametrize("before", ["cosine", "hidden", ""])
+def test_a_classifier_that_cannot_be_retrained_is_an_error_before_training(problem, before):
+    with pytest.raises(VHLError, match="linear classifier"):
+        problem(algorithm="ccvr", objective="plain", model=_Strange(before=before))
     problem(algorithm="ccvr", objective="plain")
-    problem(objective="plain", model=_Cosine())
+    problem(objective="plain", model=_Strange(before=before))
 
 
 def test_distillation_takes_all_classes_that_a_dataset_has(problem, small_digits):

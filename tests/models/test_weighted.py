@@ -126,3 +126,15 @@ def test_half_precision_has_statistics_in_single():
     ours.backward(dz.bfloat16())
     expected.backward(dz)
     torch.testing.assert_close(half.grad.float(), single.grad, rtol=5e-2, atol=5e-2)
+
+
+def test_what_goes_through_the_statistics_is_not_rounded_before_it_is_added():
+    """Rounded once for all pixels of an image it would not average out: a channel's gradients sum to 0."""
+    generator = torch.Generator().manual_seed(7)
+    x = (torch.randn(32, 4, 8, 8, generator=generator) + 10).bfloat16().requires_grad_()
+    state = [torch.zeros(4), torch.ones(4), torch.ones(4), torch.zeros(4)]
+    weights = torch.tensor([0.5 / 24] * 24 + [0.5 / 8] * 8)
+    dz = torch.randn(32, 4, 8, 8, generator=generator) + 1
+    weighted_batch_norm(x, weights, *state).backward(dz.bfloat16())
+    sums, sizes = (part.double().sum((0, 2, 3)) for part in (x.grad, x.grad.abs()))
+    assert (sums.abs() / sizes).max() < 1e-3

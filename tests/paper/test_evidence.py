@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,5 @@ def test_of_a_method_with_a_classifier_retrained_at_the_end_whole_runs_alone_cou
     runs = evidence.of(rows()[name].experiment())
     assert curves(runs) == {0: [None, None, 0.5]}
     assert list(at(runs, 3)) == [0] and not at(runs, 2)
+    stopped = replace(digest(name, [0.9, 0.1, 0.5]), experiment=digest(name, [0.1] * 4).experiment)
+    assert not Evidence([stopped]).of(rows()[name].experiment())

@@ -168,3 +168,14 @@ def cell(line: Line) -> tuple[Any, ...]:
 
 def test_a_row_that_was_not_run(digest: Make) -> None:
     assert lines_of(VHL, digest(PLAIN, [0.1])) == []
+
+
+def test_what_a_run_did_for_another_row_s_sake_does_not_count(digest: Make) -> None:
+    """A search of 60 rounds that is the beginning of a row of 200."""
+    run = digest("methods/fedadam/plain", [0.1] * 59 + [0.3] + [0.9] * 140)
+    short, long = (
+        list(lines(rows()[name], Evidence([run])))
+        for name in ("search/fedadam/server_lr-0.01", "methods/fedadam/plain")
+    )
+    assert [(line.rounds, line.over_seeds("best").mean) for line in short] == [(60, 0.3)]
+    assert [line.rounds for line in long] == [200]

@@ -20,10 +20,11 @@ from vhl.engine.problem import Problem
 from vhl.engine.stream import Stream
 from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
+from vhl.experiment import Experiment
 from vhl.files import read_json, write_json
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import kept_rounds, saved_tensors
-from vhl.virtual.base import Generator, Workplace
+from vhl.virtual.base import Workplace
 from vhl.virtual.sets import virtual_set
 
 LIMIT = 500
@@ -33,24 +34,24 @@ LIMIT = 500
 def measure_run(
     run: RunFolder,
     rounds: Sequence[int] | None = None,
-    virtual: Generator | None = None,
+    against: Experiment | None = None,
     data_dir: Path | None = None,
 ) -> dict[int, Terms]:
     """The terms by round, of all kept models and the last unless ``rounds`` says which.
 
     They are added to ``theory.json`` in the run's folder. A run that was trained without virtual data
-    needs some to be measured against.
+    needs another experiment, whose virtual data it is measured ``against``.
     """
     experiment = run.experiment().with_(device="auto", engine={"precision": "fp32"})
-    generator = virtual or (experiment.virtual if experiment.objective.uses_virtual else None)
-    if generator is None:
+    against = against or (experiment if experiment.objective.uses_virtual else None)
+    if against is None:
         raise VHLError(
             f"{run.path} was trained without virtual data: --virtual noise measures against some, --virtual "
             "RUN against those of another run."
         )
     wanted = _which(run, rounds)
     problem = Problem(experiment, data_dir)
-    sets = [problem.natural.test, *_virtual_streams(problem, generator, data_directory(data_dir))]
+    sets = [problem.natural.test, *_virtual_streams(problem, against, data_directory(data_dir))]
     model = FlatModel(problem.build(problem.shape.outputs), problem.device, problem.numerics.dtype)
     found = {}
     for number, which in wanted.items():
@@ -59,7 +60,7 @@ def measure_run(
         head = problem.linear_head(tensors)
         natural, train, held_out = (_look(problem, model, stream, head) for stream in sets)
         found[number] = measure(natural, held_out, train, head, problem.classes, limit=LIMIT)
-    _write(run, generator, found)
+    _write(run, against, found)
     return found
 
 
@@ -72,15 +73,15 @@ def _which(run: RunFolder, rounds: Sequence[int] | None) -> dict[int, str]:
     return {number: "last" if number == last else str(number) for number in rounds}
 
 
-def _virtual_streams(problem: Problem, generator: Generator, directory: Path) -> tuple[Stream, Stream]:
+def _virtual_streams(problem: Problem, against: Experiment, directory: Path) -> tuple[Stream, Stream]:
     """Virtual images as in training, and held-out ones; not augmented, and no more than are looked at."""
-    classes, seed = problem.classes, problem.experiment.seeds.data
+    generator, classes, seed = against.virtual, problem.classes, against.seeds.data
     if (generator.classes or classes) != classes:
         raise VHLError(
             f"The theorem speaks of as many virtual classes as natural ones: {generator.classes} are not "
             f"{classes}."
         )
-    shape = problem.experiment.objective.virtual_shape(problem.dataset.train.shape)
+    shape = against.objective.virtual_shape(problem.dataset.train.shape)
     place = Workplace(problem.device, directory)
     train = virtual_set(generator, classes, shape, seed, directory, problem.device)
     count = min(LIMIT, generator.count_per_class(classes))
@@ -111,11 +112,17 @@ def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor
     return seen["features"], seen["labels"]
 
 
-def _write(run: RunFolder, generator: Generator, found: dict[int, Terms]) -> None:
+def _write(run: RunFolder, against: Experiment, found: dict[int, Terms]) -> None:
     """Beside what was measured before against the same virtual data."""
-    file, virtual = run.path / "theory.json", generator.model_dump(mode="json")
+    file = run.path / "theory.json"
+    virtual = {
+        "virtual": against.virtual.model_dump(mode="json"),
+        "seed": against.seeds.data,
+        "tiles": against.objective.tiles,
+    }
     before = read_json(file) if file.is_file() else {}
-    terms = {row["round"]: row for row in before["terms"]} if before.get("virtual") == virtual else {}
+    same = {key: before.get(key) for key in virtual} == virtual
+    terms = {row["round"]: row for row in before["terms"]} if same else {}
     for number, term in found.items():
         terms[number] = {"round": number, **asdict(term), "lower_bound": term.lower_bound}
-    write_json(file, {"virtual": virtual, "terms": [terms[number] for number in sorted(terms)]})
+    write_json(file, {**virtual, "terms": [terms[number] for number in sorted(terms)]})

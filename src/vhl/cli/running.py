@@ -39,7 +39,7 @@ def run_all(
     at_once: int | None,
     track: Sequence[str] = (),
     until: float | None = None,
-    on_end: Callable[[RunFolder], None] = lambda run: None,
+    on_end: Callable[[RunFolder], object] = lambda run: None,
 ) -> tuple[list[RunFolder], dict[str, VHLError]]:
     """Run the experiments; says which runs were completed, and by name what went wrong.
 

@@ -50,6 +50,8 @@ def check_share(experiment: Experiment, module: nn.Module) -> None:
 
 def is_linear(features: Tensor, logits: Tensor, head: tuple[Tensor, Tensor]) -> bool:
     """Whether logits are a linear classifier's of the features, but for rounding."""
+    if features.dim() != 2 or features.shape[1] != head[0].shape[1] or len(head[1]) != logits.shape[1]:
+        return False
     expected = features @ head[0].T + head[1]
     return torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 

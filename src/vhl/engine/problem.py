@@ -192,7 +192,7 @@ class Problem:
         if experiment.algorithm.calibration is None:
             return
         module = self.build(self.shape.outputs).eval()
-        head = self.linear_head(dict(module.named_parameters()))
+        head = self.linear_head(module.state_dict())
         height, width = self.shape.size
         image = torch.linspace(-1, 1, self.shape.channels * height * width)
         with torch.no_grad():

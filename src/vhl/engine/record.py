@@ -20,7 +20,9 @@ class Record(BaseModel):
     virtual_accuracy: float | None = Field(None, description="virtual samples, while training")
     drift: float = Field(description="mean distance of the clients' parameters from their average")
     learning_rate: float = Field(description="mean over the round's clients")
-    samples: int = Field(description="images trained on in this round, natural and virtual")
+    samples: int = Field(
+        description="images trained on in this round, natural and virtual; a server's distillation too"
+    )
     compute: float = Field(description="multiply-adds of a step relative to plain FedAvg")
     distillation_steps: int | None = Field(None, description="of the server, after it averaged")
     bytes: int = Field(description="sent down and up in this round")

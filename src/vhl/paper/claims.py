@@ -8,12 +8,13 @@ from typing import Literal
 
 from vhl.paper.contrast import BEST, DRIFT, ROUNDS, START, USUAL, Contrast, Measure, contrast
 from vhl.paper.evidence import Evidence
+from vhl.paper.row import MAIN
 
 Verdict = Literal["holds", "does not hold", "undecided", "not tested"]
 Expected = Literal["more", "less", "equal"]
 Contrasts = Callable[[Evidence], list[Contrast | None]]
 _NEAR = 0.02  # accuracies that differ by less than two points count as equal
-_MAIN, _FEDAVG, _VHL = "cifar10/a0.1-e1-k10", "cifar10/a0.1-e1-k10/fedavg", "cifar10/a0.1-e1-k10/fedavg-vhl"
+_FEDAVG, _VHL = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl"
 _TITLES = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "fednova": "FedNova"}
 
 
@@ -54,7 +55,7 @@ def _judge(found: Contrast | None, expected: Expected) -> Verdict:
 def claims() -> Iterator[Claim]:
     """In the order of the paper."""
     for algorithm, title in _TITLES.items():
-        rows = f"{_MAIN}/{algorithm}-vhl", f"{_MAIN}/{algorithm}"
+        rows = f"{MAIN}/{algorithm}-vhl", f"{MAIN}/{algorithm}"
         yield Claim(f"VHL beats {title} on CIFAR-10.", _versus(("with − without", *rows)))
     for dataset, title in (("fmnist", "FMNIST"), ("svhn", "SVHN"), ("cifar100", "CIFAR-100")):
         rows = f"{dataset}/a0.1-e1-k10/fedavg-vhl", f"{dataset}/a0.1-e1-k10/fedavg"
@@ -65,7 +66,7 @@ def claims() -> Iterator[Claim]:
     )
     yield Claim("It gains more at α = 0.05 than at α = 0.1.", _gain_at_stronger_skew)
     for algorithm, title in _TITLES.items():
-        rows = f"{_MAIN}/{algorithm}-vhl", f"{_MAIN}/{algorithm}"
+        rows = f"{MAIN}/{algorithm}-vhl", f"{MAIN}/{algorithm}"
         text = f"With VHL {title} needs fewer rounds to what FedAvg reaches."
         yield Claim(text, _versus(("with over without", *rows), measure=ROUNDS), "less")
     yield Claim("Client drift falls.", _versus(("with over without", _VHL, _FEDAVG), measure=DRIFT), "less")
@@ -128,7 +129,7 @@ def _versus(
 
 def _gain_at_stronger_skew(evidence: Evidence) -> list[Contrast | None]:
     strong = contrast(evidence, "", *_pair("cifar10/a0.05-e1-k10"))
-    weak = contrast(evidence, "", *_pair(_MAIN), like=strong)
+    weak = contrast(evidence, "", *_pair(MAIN), like=strong)
     return [None if strong is None or weak is None else strong.minus(weak, "gain at 0.05 − gain at 0.1")]
 
 

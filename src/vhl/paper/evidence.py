@@ -60,6 +60,8 @@ class Evidence:
         self._parts: set[tuple[str, ...]] = set()
         choices: dict[Choice, None] = {}
         for found in digests:
+            if found.experiment.algorithm.calibration and len(found.records) < found.experiment.rounds:
+                continue  # the classifier is not retrained yet: so far it is another method
             digest = replace(found, records=judged(found.experiment, found.records))
             runs = self._runs.setdefault(identity(digest.experiment), {})
             seed = digest.experiment.seeds.batches

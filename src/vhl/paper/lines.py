@@ -91,9 +91,13 @@ class Line:
 
 
 def lines(row: Row, evidence: Evidence) -> Iterator[Line]:
-    """One line for each choice of profile and virtual data, and for each number of rounds that a seed had."""
+    """One line for each choice of profile and virtual data, and for each number of rounds that a seed had.
+
+    A run may go on for another row's sake; what it did beyond this one's rounds does not count here.
+    """
+    most = int(row.settings["rounds"])
     for choice, runs in evidence.choices(row).items():
-        for rounds in lengths(runs):
+        for rounds in dict.fromkeys(min(length, most) for length in lengths(runs)):
             baseline = at(evidence.runs(rows()[row.baseline], choice), rounds)
             without = at(evidence.runs(rows()[row.without], choice), rounds) if row.without else {}
             yield Line(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vhl.experiment import Experiment
@@ -24,8 +24,18 @@ class Records:
             self.keep(run)
         return run.exists and len(run.records()) >= experiment.rounds
 
-    def keep(self, run: RunFolder) -> None:
-        """Write the run's record, unless a longer one is there: from another machine, perhaps."""
-        done, file = len(run.records()), self.results / f"{run.path.name}.json"
-        if done and not (file.exists() and len(Digest.read(file).records) > done):
-            Digest.of(run).write(file)
+    def keep(self, run: RunFolder) -> bool:
+        """Write the run's record, unless a longer one is there: from another machine, perhaps.
+
+        What `vhl theory` measured stays in it where the run has none.
+        """
+        file = self.results / f"{run.path.name}.json"
+        before = Digest.read(file) if file.exists() else None
+        done = len(run.records())
+        if not done or (before is not None and len(before.records) > done):
+            return False
+        found = Digest.of(run)
+        if before is not None and found.theory is None:
+            found = replace(found, theory=before.theory)
+        found.write(file)
+        return True

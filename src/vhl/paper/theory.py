@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vhl.paper.evidence import Evidence
+from vhl.paper.row import MAIN
 from vhl.paper.rows import rows
 
 METHODS = {
-    "cifar10/a0.1-e1-k10/fedavg": "FedAvg",
+    f"{MAIN}/fedavg": "FedAvg",
     "further/naive/fedavg": "FedAvg + naive VHL",
-    "cifar10/a0.1-e1-k10/fedavg-vhl": "FedAvg + VHL",
+    f"{MAIN}/fedavg-vhl": "FedAvg + VHL",
 }
 """Rows that the paper's argument is about."""
 _HEADINGS = (

@@ -38,6 +38,7 @@ def test_terms_add_up_are_kept_and_may_be_against_another_run_s_virtual_data(vhl
     assert [terms["round"] for terms in found["terms"]] == [1, 2] and found["virtual"]["deviation"] == 0.25
     record = json.loads(Path("kept/it.json").read_text(encoding="utf-8"))
     assert [terms["round"] for terms in record["theory"]["terms"]] == [1, 2]
+    vhl("theory", "runs/it", "--virtual=runs/it").complains("--virtual runs/it", "without virtual data")
     vhl("theory", "runs/it", "--virtual=noise", "--round=2")  # other virtual data begin anew
     found = json.loads(Path("runs/it/theory.json").read_text(encoding="utf-8"))
     assert [terms["round"] for terms in found["terms"]] == [2] and found["virtual"]["deviation"] == 0.5
@@ -48,6 +49,26 @@ def test_what_is_missing_is_said(vhl: Any) -> None:
     vhl("run", *SETTINGS, "objective=plain", "name=it")
     vhl("theory", "runs/it").complains("--virtual noise")
     vhl("theory", "runs/it", "--virtual=nothing").complains("'nothing'", "stylegan")
+
+
+def test_another_run_s_virtual_data_are_its_own_seed_s_and_size_s(vhl: Any) -> None:
+    vhl("run", *SETTINGS, "objective=plain", "name=it")
+    found = []
+    for name, words in {"a": ["objective=vhl"], "b": ["objective=vhl", "seeds.data=5"]}.items():
+        vhl("run", *SETTINGS, *words, "rounds=1", f"name={name}")
+        found.append(vhl("theory", "runs/it", f"--virtual=runs/{name}", "--round=2").out)
+    vhl("run", *SETTINGS, "objective=vhl-light", "rounds=1", "name=c")
+    found.append(vhl("theory", "runs/it", "--virtual=runs/c", "--round=2").out)
+    named = vhl("theory", "runs/it", "--virtual=noise", "--round=2").out
+    assert len(set(found)) == 3 and "%" in named
+    assert json.loads(Path("runs/it/theory.json").read_text(encoding="utf-8"))["tiles"] == 1
+
+
+def test_a_longer_record_is_not_replaced(vhl: Any) -> None:
+    vhl("run", *SETTINGS, "objective=vhl", "rounds=3", "name=it")
+    vhl("theory", "runs/it", "--round=1", "--results=kept")
+    vhl("run", *SETTINGS, "objective=vhl", "name=it", "--runs-dir=elsewhere")
+    vhl("theory", "elsewhere/it", "--round=1", "--results=kept").complains("longer record")
 
 
 @pytest.mark.parametrize(

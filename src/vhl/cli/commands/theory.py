@@ -10,10 +10,11 @@ from rich.table import Table
 from vhl.analysis.runs import measure_run
 from vhl.analysis.theory import Terms
 from vhl.cli.display import console, percent
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
 from vhl.paper.records import Records
 from vhl.registry import build
 from vhl.runs.folder import RunFolder
-from vhl.virtual.base import Generator
 
 _COLUMNS = (
     "round",
@@ -29,11 +30,11 @@ _COLUMNS = (
 
 
 def main(arguments: argparse.Namespace) -> None:
-    generator = None if arguments.virtual is None else _generator(arguments.virtual)
     run = RunFolder(arguments.run)
-    found = measure_run(run, arguments.rounds, generator, arguments.data_dir)
-    if arguments.results is not None:
-        Records(run.path.parent, arguments.results).keep(run)
+    against = None if arguments.virtual is None else _with_virtual_data(run, arguments.virtual)
+    found = measure_run(run, arguments.rounds, against, arguments.data_dir)
+    if arguments.results is not None and not Records(run.path.parent, arguments.results).keep(run):
+        raise VHLError(f"{arguments.results} has a longer record of {run.path}, so the terms are not in it.")
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in _COLUMNS:
         table.add_column(heading, justify="right")
@@ -43,14 +44,14 @@ def main(arguments: argparse.Namespace) -> None:
     console.print(_explanation(list(found.values())))
 
 
-def _generator(spec: str) -> Generator:
-    """By name, or that of a run."""
-    run = RunFolder(spec)
-    if run.exists:
-        return run.experiment().virtual
-    generator = build("generators", "--virtual", spec)
-    assert isinstance(generator, Generator)
-    return generator
+def _with_virtual_data(run: RunFolder, spec: str) -> Experiment:
+    """The run's experiment with a generator of this name, or another run's, which has all of its own."""
+    other = RunFolder(spec)
+    if not other.exists:
+        return run.experiment().model_copy(update={"virtual": build("generators", "--virtual", spec)})
+    if not other.experiment().objective.uses_virtual:
+        raise VHLError(f"--virtual {spec} was trained without virtual data; name a run that has some.")
+    return other.experiment()
 
 
 def _cells(terms: Terms) -> list[str]:

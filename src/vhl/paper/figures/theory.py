@@ -6,9 +6,11 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.typing import LineStyleType
 
 from vhl.paper.evidence import Evidence
 from vhl.paper.theory import METHODS, Measured, measured
+from vhl.report.figures.lines import Look
 from vhl.report.figures.style import PALETTE, SMALL, TEXT, add_legend, blank, say
 
 _PANELS = {
@@ -17,13 +19,14 @@ _PANELS = {
     "normalised_distance": ("distance of features of length 1", "normalised_floor"),
 }
 """A term: its title, and the floor that is drawn below it."""
+_STYLES: tuple[LineStyleType, ...] = ("solid", "dashed", "dashdot")  # of settings
 
 
 def theory(evidence: Evidence, runs: Path) -> Figure:
     """Margins, and the distance of natural and virtual features, where `vhl theory` measured them."""
     found = list(measured(evidence))
-    settings = "; ".join(dict.fromkeys(one.setting for one in found))
-    about = f"{settings}; dotted: the distance of two halves of one kind" if found else ""
+    settings = list(dict.fromkeys(one.setting for one in found))
+    about = f"{'; '.join(settings)}; dotted: the distance of two halves of one kind" if found else ""
     figure, places = blank("The theorem's terms on CIFAR-10 with α = 0.1", about, (1, len(_PANELS)), (12, 4))
     colours = dict(zip(METHODS.values(), PALETTE, strict=False))
     for axes, (term, (title, floor)) in zip(places, _PANELS.items(), strict=True):
@@ -31,7 +34,9 @@ def theory(evidence: Evidence, runs: Path) -> Figure:
         if not found:
             say(axes, "not run")
         for one in found:
-            _draw(axes, one, term, floor, colours[one.method])
+            style = _STYLES[settings.index(one.setting) % len(_STYLES)]
+            label = one.method if len(settings) == 1 else f"{one.method} ({one.setting})"
+            _draw(axes, one, term, floor, Look(label, colours[one.method], style))
         axes.set_xlabel("communication round", fontsize=TEXT)
         axes.set_ylim(bottom=0)
         axes.tick_params(labelsize=SMALL)
@@ -43,9 +48,9 @@ def theory(evidence: Evidence, runs: Path) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, one: Measured, term: str, floor: str | None, colour: str) -> None:
+def _draw(axes: Axes, one: Measured, term: str, floor: str | None, look: Look) -> None:
     rounds = [terms["round"] for terms in one.terms]
     values = [terms[term] for terms in one.terms]
-    axes.plot(rounds, values, "o-", color=colour, label=one.method, markersize=4)
+    axes.plot(rounds, values, "o", ls=look.style, color=look.colour, label=look.label, markersize=4)
     if floor is not None:
-        axes.plot(rounds, [terms[floor] for terms in one.terms], ":", color=colour)
+        axes.plot(rounds, [terms[floor] for terms in one.terms], ":", color=look.colour)

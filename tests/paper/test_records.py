@@ -1,0 +1,28 @@
+"""Records of run folders: which are written, and what stays in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from vhl.engine.record import Record
+from vhl.experiment import Experiment
+from vhl.paper.records import Records
+from vhl.runs.digest import Digest
+from vhl.runs.folder import RunFolder
+
+
+def test_theory_stays_and_a_longer_record_too(a_record: Callable[..., Record], tmp_path: Path) -> None:
+    run, kept = RunFolder(tmp_path / "run"), Records(tmp_path, tmp_path / "results")
+    run.begin(Experiment.make({}), {"heterogeneity": 0.5}, {"gpu": None})
+    for number in (1, 2):
+        run.append(a_record(number, 0.1))
+    file = tmp_path / "results" / "run.json"
+    assert kept.keep(run) and Digest.read(file).theory is None
+    theory = {"virtual": {"name": "noise"}, "terms": []}
+    replace(Digest.read(file), theory=theory).write(file)
+    assert kept.keep(run) and Digest.read(file).theory == theory
+    longer = Digest.read(file)
+    replace(longer, records=(*longer.records, longer.records[-1].model_copy(update={"round": 3}))).write(file)
+    assert not kept.keep(run) and len(Digest.read(file).records) == 3

@@ -166,7 +166,7 @@ def test_sites_that_are_stopped_and_continue_do_as_a_simulation(
         assert process.stdout is not None
         assert any(re.match("round 1/3", line) for line in process.stdout)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 130
+        assert process.wait(120) == 130
     finally:
         process.kill()
     done = len(metrics(Path("runs/x")))

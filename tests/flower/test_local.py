@@ -133,7 +133,7 @@ def test_registered_sites_answer_and_strangers_do_not(
         strangers[1].start()
         deployment.run(dummy(ONE_ROUND, sites=1), lines.append)
         for node in strangers:
-            assert node.process is not None and node.process.wait(30) == 1
+            assert node.process is not None and node.process.wait(120) == 1
             assert "Exit Code: 305" in node.log.read_text(encoding="utf-8")
             assert "--insecure" not in node.command
     assert """answers: ['north a "b" c']""" in lines
@@ -187,7 +187,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path, dummy: Callable[..., Path]) -> N
         used = process.stdout.readline().split()
         await_processes(5, *used)  # with `flwr-serverapp`, which waits
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=120)
     finally:
         process.kill()
     assert errors.rstrip().endswith("KeyboardInterrupt")

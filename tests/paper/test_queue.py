@@ -16,7 +16,8 @@ import vhl.objectives.vhl
 from vhl.experiment import Experiment
 from vhl.paper.evidence import Evidence, identity
 from vhl.paper.queue import Request, cost, queue, run_name, select
-from vhl.paper.rows import Row, rows
+from vhl.paper.row import Row
+from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
 
 PLAIN, VHL = "cifar10/a0.1-e1-k10/fedavg", "cifar10/a0.1-e1-k10/fedavg-vhl"

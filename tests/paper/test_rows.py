@@ -11,7 +11,8 @@ import pytest
 from vhl.experiment import Experiment
 from vhl.paper.evidence import identity
 from vhl.paper.published import published
-from vhl.paper.rows import TABLES, Row, rows
+from vhl.paper.row import Row
+from vhl.paper.rows import TABLES, rows
 from vhl.runs.dotted import dotted
 
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fednova")

@@ -1,4 +1,4 @@
-"""Whether a network can do what an objective's mosaics and shares ask of it."""
+"""Whether a network can do what objectives and algorithms ask of it."""
 
 from __future__ import annotations
 

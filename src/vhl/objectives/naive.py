@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,6 +11,19 @@ from torch.nn.functional import cross_entropy
 
 from vhl.objectives.base import Batch
 from vhl.objectives.plain import Plain
+
+Share = Annotated[
+    float | None,
+    Field(
+        gt=0,
+        lt=1,
+        description="share of virtual images in batch-norm statistics; unset is by count, as in the paper",
+    ),
+]
+Tiles = Annotated[
+    int,
+    Field(ge=1, description="m² virtual images of 1/m size are tiled into one: B_v / m² places; 1 is off"),
+]
 
 
 class Naive(Plain):
@@ -29,15 +42,8 @@ class Naive(Plain):
         False, description="virtual class c shares output c with natural class c, instead of C_d + c"
     )
 
-    batch_norm_share: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="share of virtual images in batch-norm statistics; unset is by count, as in the paper",
-    )
-    mosaic: int = Field(
-        1, ge=1, description="m² virtual images of 1/m size are tiled into one: B_v / m² places; 1 is off"
-    )
+    batch_norm_share: Share = None
+    mosaic: Tiles = 1
     mosaic_classes: Literal["mixed", "same"] = Field(
         "mixed", description="the tiles of a mosaic: of any classes, or all of the same"
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
+from vhl.objectives.naive import Share, Tiles
 from vhl.objectives.vhl import VHL
 
 
@@ -15,12 +14,5 @@ class VHLLight(VHL):
     normalise alike; counted by share instead of by number, they keep it.
     """
 
-    batch_norm_share: float | None = Field(
-        0.5,
-        gt=0,
-        lt=1,
-        description="share of virtual images in batch-norm statistics; unset is by count, as in the paper",
-    )
-    mosaic: int = Field(
-        2, ge=1, description="m² virtual images of 1/m size are tiled into one: B_v / m² places; 1 is off"
-    )
+    batch_norm_share: Share = 0.5
+    mosaic: Tiles = 2

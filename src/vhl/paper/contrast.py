@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from vhl.paper.evidence import Choice, Evidence, at, generator, lengths
 from vhl.paper.lines import OUT_OF_REACH, reached_by_all
-from vhl.paper.rows import Row, rows
+from vhl.paper.row import Row
+from vhl.paper.rows import rows
 from vhl.runs.compare import result
 from vhl.runs.digest import Digest
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vhl.experiment import Experiment, Profile
-from vhl.paper.rows import Row
+from vhl.paper.row import Row
 from vhl.runs.compare import NO_DIFFERENCE, REPEATED, judged
 from vhl.runs.digest import Digest
 from vhl.runs.dotted import dotted

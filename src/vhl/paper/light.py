@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vhl.paper.contrast import BEST, FINAL, Contrast, contrast
 from vhl.paper.evidence import Evidence
+from vhl.paper.own import ELSEWHERE, light_elsewhere
 from vhl.paper.row import MAIN
 
 _HEADINGS = ("comparison", "best", "last 10 %", "compute", "over")
@@ -22,12 +23,6 @@ _VARIANTS = {
     "statistics-alone": "statistics alone, without either",
 }
 _NORMS = {"group-norm": "group norm", "fixed-statistics": "statistics fixed after half"}
-_ELSEWHERE = {
-    "α = 0.05": "cifar10/a0.05-e1-k10",
-    "100 clients": "cifar10/a0.1-e1-k100",
-    "FMNIST": "fmnist/a0.1-e1-k10",
-    "SVHN": "svhn/a0.1-e1-k10",
-}
 _ALGORITHMS = {"FedProx": "fedprox", "SCAFFOLD": "scaffold", "FedNova": "fednova"}
 
 
@@ -41,8 +36,8 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
             yield f"{words}: {objective} − FedAvg", f"light/{norm}/{objective}", f"light/{norm}/plain"
     for variant, words in _VARIANTS.items():
         yield f"{words} − vhl-light", f"light/{variant}/fedavg", _LIGHT
-    for words, setting in _ELSEWHERE.items():
-        row = f"light/{setting.replace('/', '-', 1)}/fedavg"
+    for setting, words in ELSEWHERE.items():
+        row = light_elsewhere(setting)
         yield f"{words}: vhl-light − FedAvg", row, f"{setting}/fedavg"
         yield f"{words}: vhl-light − VHL", row, f"{setting}/fedavg-vhl"
     for words, algorithm in _ALGORITHMS.items():

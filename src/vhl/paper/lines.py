@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from vhl.experiment import Experiment
 from vhl.paper.evidence import Choice, Evidence, at, lengths
-from vhl.paper.rows import Row, rows
+from vhl.paper.row import Row
+from vhl.paper.rows import rows
 from vhl.runs.compare import Result, own_target, result
 from vhl.runs.digest import Digest
 

@@ -109,7 +109,18 @@ _NORMS: dict[str, dict[str, Any]] = {
     "group-norm": {"model": {"name": "resnet18", "norm": "group"}},
     "fixed-statistics": {"training": {"epochs": 1, "lr": 0.01, "freeze_batch_norm": 150}},
 }
-_ELSEWHERE = ("cifar10/a0.05-e1-k10", "cifar10/a0.1-e1-k100", "fmnist/a0.1-e1-k10", "svhn/a0.1-e1-k10")
+ELSEWHERE = {
+    "cifar10/a0.05-e1-k10": "α = 0.05",
+    "cifar10/a0.1-e1-k100": "100 clients",
+    "fmnist/a0.1-e1-k10": "FMNIST",
+    "svhn/a0.1-e1-k10": "SVHN",
+}
+"""Settings of the paper in which ``vhl-light`` is tried too, in words."""
+
+
+def light_elsewhere(setting: str) -> str:
+    """The row of ``vhl-light`` in one of them."""
+    return f"light/{setting.replace('/', '-', 1)}/fedavg"
 
 
 def light(main: Sequence[Row]) -> Iterator[Row]:
@@ -133,7 +144,8 @@ def light(main: Sequence[Row]) -> Iterator[Row]:
             pair = None if name == "plain" else plain
             yield Row(f"light/{norm}/{name}", settings, None, baseline=plain, without=pair)
     for row in main:
-        if row.name.removesuffix("/fedavg") in _ELSEWHERE:
-            name = f"light/{row.name.replace('/', '-', 1)}"
+        setting, _, method = row.name.rpartition("/")
+        if setting in ELSEWHERE and method == "fedavg":
             settings = {**row.settings, "objective": "vhl-light", "rounds": 300}
+            name = light_elsewhere(setting)
             yield Row(name, settings, None, baseline=row.name, without=row.name)

@@ -13,7 +13,8 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment, Profile
 from vhl.objectives.base import Objective
 from vhl.paper.evidence import Evidence, generator, identity
-from vhl.paper.rows import GENERATOR, Row, rows
+from vhl.paper.row import GENERATOR, Row
+from vhl.paper.rows import rows
 from vhl.registry import build, suggest
 from vhl.runs.dotted import dotted
 

@@ -9,9 +9,7 @@ from typing import Any
 
 from vhl.paper.own import choices, light, methods, search
 from vhl.paper.published import learning_rate, published
-from vhl.paper.row import GENERATOR, MAIN, Row, federated
-
-__all__ = ["GENERATOR", "TABLES", "Row", "rows"]
+from vhl.paper.row import MAIN, Row, federated
 
 TABLES = {
     "cifar10": "CIFAR-10",

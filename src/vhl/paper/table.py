@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from vhl.paper.evidence import Evidence, generator
 from vhl.paper.lines import Estimate, Line, lines
-from vhl.paper.rows import TABLES, Row, rows
+from vhl.paper.row import Row
+from vhl.paper.rows import TABLES, rows
 
 HEADINGS = (
     "row",

@@ -17,7 +17,8 @@ from vhl.errors import VHLError
 from vhl.paper import queue
 from vhl.paper.document import renewed
 from vhl.paper.evidence import Evidence
-from vhl.paper.rows import TABLES, Row
+from vhl.paper.row import Row
+from vhl.paper.rows import TABLES
 from vhl.paper.rows import rows as rows_of_the_paper
 from vhl.runs.compare import final_mean
 from vhl.runs.digest import Digest

@@ -17,7 +17,8 @@ from vhl.paper.evidence import Evidence, generator
 from vhl.paper.lines import lines
 from vhl.paper.queue import Request, cost, queue, select
 from vhl.paper.records import Records
-from vhl.paper.rows import TABLES, Row
+from vhl.paper.row import Row
+from vhl.paper.rows import TABLES
 from vhl.paper.table import every_table
 from vhl.registry import suggest
 

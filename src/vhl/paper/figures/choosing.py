@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from vhl.paper.evidence import Choice, generator
-from vhl.paper.rows import GENERATOR, Row, rows
+from vhl.paper.row import GENERATOR, Row
+from vhl.paper.rows import rows
 
 Size = Callable[[Row, Choice], tuple[int, int]]
 """How much there is of a row: (rounds, repetitions)."""

@@ -19,7 +19,8 @@ from vhl.experiment import Experiment
 from vhl.models.files import read_tensors
 from vhl.paper.evidence import Choice, Evidence, identity
 from vhl.paper.figures.choosing import choose, described
-from vhl.paper.rows import Row, rows
+from vhl.paper.row import Row
+from vhl.paper.rows import rows
 from vhl.report.embedding import embed
 from vhl.report.figures.style import CLASSES, TEXT, add_legend, blank, say
 from vhl.runs.folder import RunFolder

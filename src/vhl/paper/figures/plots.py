@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from vhl.paper.evidence import Choice, Evidence, generator, lengths
 from vhl.paper.figures.choosing import choose, described
 from vhl.paper.figures.curves import Curve, Panel, figure_of
-from vhl.paper.rows import TABLES, Row, rows
+from vhl.paper.row import Row
+from vhl.paper.rows import TABLES, rows
 from vhl.report.figures.lines import Look
 from vhl.report.figures.style import PALETTE
 

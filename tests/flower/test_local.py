@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from vhl.flower.local import LocalDeployment
+from vhl.flower.local import LocalDeployment, Node, Program
 
 PROJECT = """\
 [project]
@@ -172,7 +173,7 @@ def test_a_server_that_does_not_start(
 STOPPED = """
 import sys
 from pathlib import Path
-from vhl.flower.local import LocalDeployment
+from vhl.flower.local import LocalDeployment, Node, Program
 with LocalDeployment(Path(sys.argv[1]), {"north": {"data": "a"}}, insecure=True) as deployment:
     print(deployment._port, *deployment._ports, flush=True)
     deployment.run(Path(sys.argv[2]), print)  # waits for a second site
@@ -229,3 +230,25 @@ def test_a_site_that_died_comes_back(tmp_path: Path, dummy: Callable[..., Path])
     assert seen[0] == seen[-1] == "answers: ['north a', 'south b']"
     assert "answers: ['south b']" in seen
     assert left_behind(*ports(deployment), tmp_path) == []
+
+
+def test_the_server_s_app_ends_before_the_sites(tmp_path: Path) -> None:
+    """It takes its time; a site that went meanwhile would count as left out of a round."""
+    ended = tmp_path / "ended"
+
+    def program(kind: type[Program], name: str, seconds: float) -> Any:
+        wait = (
+            f"trap 'sleep {seconds}; echo {name} >> {ended}; exit' TERM; echo; while :; do sleep 0.05; done"
+        )
+        made = kind(["bash", "-c", wait], dict(os.environ), tmp_path / f"{name}.log")
+        made.start()
+        return made
+
+    deployment = LocalDeployment(tmp_path, {})
+    deployment.server = [program(Program, "link", 0), program(Program, "app", 0.5)]
+    deployment.nodes = [program(Node, "site", 0)]
+    while not all((tmp_path / f"{name}.log").read_text() for name in ("link", "app", "site")):
+        time.sleep(0.01)  # until each has set its trap
+    deployment.stop()
+    assert ended.read_text().split()[0] == "app" and len(ended.read_text().split()) == 3
+    assert all(one.ended for one in (*deployment.server, *deployment.nodes))

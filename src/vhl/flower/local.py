@@ -162,16 +162,18 @@ class LocalDeployment:
         self.nodes[index].start()
 
     def stop(self) -> None:
-        """End everything: first asked to, then killed."""
-        programs = [*self.nodes, *reversed(self.server)]
+        """End everything: first asked to, then killed.
+
+        The server's app goes before the nodes: it would end a round without those that went before it.
+        """
+        link, app = self.server[:1], self.server[1:]
         for node in self.nodes:
             node.wanted = False
         try:
-            for program in programs:
-                program.send(signal.SIGTERM)
-            _wait(lambda: not any(program.send(0) for program in programs), _GRACE)
+            for programs in (app, [*self.nodes, *link]):
+                _end(programs)
         finally:
-            for program in programs:
+            for program in (*app, *self.nodes, *link):
                 program.kill()
 
     # --- its parts -----------------------------------------------------------------------------------------
@@ -289,6 +291,13 @@ def _wait(until: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def _end(programs: Sequence[Program]) -> None:
+    """Ask them to, and give them some time."""
+    for program in programs:
+        program.send(signal.SIGTERM)
+    _wait(lambda: not any(program.send(0) for program in programs), _GRACE)
 
 
 def _free_ports(count: int) -> list[int]:

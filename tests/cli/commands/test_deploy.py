@@ -176,5 +176,5 @@ def test_sites_that_are_stopped_and_continue_do_as_a_simulation(
     assert f"round {done + 1}/3" in answer.stdout
     assert vhl("run", *words, "--runs-dir=simulated").code == 0
     for theirs, ours in zip(metrics(Path("runs/x")), metrics(Path("simulated/x")), strict=True):
-        for key in ("round", "accuracy", "clients", "left_out", "samples", "drift"):
+        for key in ("round", "clients", "left_out", "samples", "accuracy", "drift"):
             assert theirs[key] == pytest.approx(ours[key], rel=1e-6), key

@@ -167,6 +167,18 @@ def test_latex_has_the_same_cells(evidence: Evidence) -> None:
     assert r"a\_b" in Table("cifar10", (("a_b",),), ()).latex()
 
 
+def test_virtual_data_with_a_row_of_their_own_are_shown_there_alone(digest: Make) -> None:
+    def shown(name: str, made: Evidence) -> list[str]:
+        return [line["virtual data"] for line in found(table(rows()[name].table, made), name)]
+
+    made = Evidence([digest(VHL, [0.5], virtual=virtual) for virtual in ("stylegan", "noise", "decoder")])
+    assert shown(VHL, made) == ["stylegan", "noise"] == shown("further/batch-128/fedavg", made)
+    assert shown("further/decoder/fedavg", made) == ["decoder"]
+    assert shown("further/noise/fedavg", made) == ["noise"]
+    other = VHL.replace("a0.1", "a0.05")  # no row is about decoders there
+    assert shown(other, Evidence([digest(other, [0.5], virtual="decoder")])) == ["decoder"]
+
+
 # --- commands ------------------------------------------------------------------------------------------
 
 
@@ -174,7 +186,7 @@ def test_latex_has_the_same_cells(evidence: Evidence) -> None:
     "name",
     [
         PLAIN,
-        VHL,
+        "cifar10/a0.05-e1-k10/fedavg-vhl",
         "further/tiny-imagenet/fedavg",
         "further/lambda-0.5/scaffold",
         "further/vfa/fednova",

@@ -64,7 +64,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=_seeds, metavar="0,1,2", help="repeat with these seeds, on the same data"
     )
     parser.add_argument(
-        "--runs-dir", type=Path, default=Path("runs"), help="where run folders go (default: runs)"
+        "--runs-dir", type=Path, default=Path("runs"), help="where run folders go (default: %(default)s)"
     )
     parser.add_argument(
         "--at-once",

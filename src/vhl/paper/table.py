@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from vhl.paper.evidence import Evidence, generator
+from vhl.paper.evidence import Evidence, generator, identity
 from vhl.paper.lines import Estimate, Line, lines
-from vhl.paper.row import Row
+from vhl.paper.row import GENERATOR, Row
 from vhl.paper.rows import TABLES, rows
 
 HEADINGS = (
@@ -58,10 +58,18 @@ def table(name: str, evidence: Evidence) -> Table:
     cells, commands = [], []
     for row in rows().values():
         if row.table == name:
-            measured = list(lines(row, evidence))
+            measured = [line for line in lines(row, evidence) if not _has_own_row(line)]
             cells += [_cells(line) for line in measured] or [_not_run(row)]
             commands += [_command(line) for line in measured]
     return Table(name, tuple(cells), tuple(commands))
+
+
+def _has_own_row(line: Line) -> bool:
+    """Whether another row is about this line's virtual data; noise stands for the paper's own all the same."""
+    if not line.row.uses_generator or generator(line.experiment) in (GENERATOR, "noise"):
+        return False
+    named = (row for row in rows().values() if row.table == "further" and "virtual" in row.settings)
+    return identity(line.experiment) in {identity(row.experiment(line.choice.profile)) for row in named}
 
 
 def _cells(line: Line) -> tuple[str, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
+
+Result = TypeVar("Result")
 
 REHEARSALS = 2
 """Runs before recording: libraries set themselves up in the first, and kernels are compiled."""
@@ -57,6 +60,18 @@ class Captured:
     def __call__(self) -> None:
         with torch.cuda.stream(self._stream):
             self._graph.replay()
+
+
+def at_once(work: Sequence[Callable[[], Result]], streams: Sequence[torch.cuda.Stream]) -> list[Result]:
+    """What pieces of work give, each run on a stream of its own, as a part of the current stream's work."""
+    now, results = torch.cuda.current_stream(), []
+    for piece, stream in zip(work, streams, strict=True):
+        stream.wait_stream(now)
+        with torch.cuda.stream(stream):
+            results.append(piece())
+    for stream in streams:
+        now.wait_stream(stream)
+    return results
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def table(name: str, evidence: Evidence) -> Table:
 
 
 def _has_own_row(line: Line) -> bool:
-    """Whether another row is about this line's virtual data; noise stands for the paper's own all the same."""
+    """Whether another row is about this line's virtual data; noise stands in for the paper's everywhere."""
     if not line.row.uses_generator or generator(line.experiment) in (GENERATOR, "noise"):
         return False
     named = (row for row in rows().values() if row.table == "further" and "virtual" in row.settings)

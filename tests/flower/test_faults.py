@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -324,6 +325,21 @@ def test_a_run_goes_on_where_the_server_left_it(
         folder.load_state(folder.manifest()).server.parameters, simulation.state.server.parameters
     )
     assert [record.round for record in folder.records()] == [1, 2, 3, 4]
+
+
+def test_a_run_that_continues_waits_for_sites_that_come_late_but_not_for_ever(
+    experiment: Experiment, deployment: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.run(experiment.with_(rounds=1))
+    looks = itertools.count()
+
+    def slowly() -> list[int]:
+        """One more of the first two sites every third look; the last one never."""
+        return [1000, 1001][: next(looks) // 3]
+
+    monkeypatch.setattr(deployment.grid, "get_node_ids", slowly)
+    folder = deployment.run(experiment.with_(rounds=2), resume=True, wait=0.3)
+    assert [record.left_out for record in folder.records()] == [[], [2]]
 
 
 def test_a_simulation_is_no_run_of_sites(experiment: Experiment, deployment: Any, tmp_path: Path) -> None:

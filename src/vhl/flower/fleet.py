@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Message, RecordDict
@@ -17,6 +17,7 @@ from vhl.flower.wire import RefusedError, from_text, to_text
 
 _PAUSE = 0.2  # seconds between looks for replies
 _ASK_AGAIN = 60.0  # seconds until a node that did not answer well is asked once more who it is
+_REUNION = 60.0  # seconds at most for all sites of a run that continues; it does without those still missing
 
 Note = Callable[[str], None]
 
@@ -70,6 +71,15 @@ class Fleet:
             time.sleep(_PAUSE)
             self.meet()
         return [self.facts[name] for name in sorted(self.nodes)]
+
+    def reunite(self, facts: Iterable[Facts]) -> None:
+        """Wait a while for the sites of a run that continues, which come one by one like at its start."""
+        self.facts |= {own.name: own for own in facts}
+        until = time.monotonic() + min(self.patience.sites, _REUNION)
+        self.meet()
+        while self.facts.keys() - self.nodes.keys() and time.monotonic() < until:
+            time.sleep(_PAUSE)
+            self.meet()
 
     def meet(self) -> None:
         """Forget nodes that have gone, ask those that have come who they are, and hear who has answered.

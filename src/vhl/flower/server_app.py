@@ -116,7 +116,7 @@ def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: 
         if known is None:
             raise VHLError(f"{folder.path} is no run of sites; choose another name.")
         facts, run = [Facts.read(own) for own in known["facts"]], known["run"]
-        fleet.facts |= {own.name: own for own in facts}
+        fleet.reunite(facts)
     else:
         facts, run = fleet.gather(settings.sites), uuid.uuid4().hex
     terms, counts = agree(run, experiment, facts, settings.classes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from vhl.algorithms.base import Algorithm
 from vhl.errors import VHLError
 from vhl.experiment import Experiment, Profile
 from vhl.objectives.base import Objective
@@ -116,12 +117,15 @@ def cost(row: Row) -> float:
     """Images that a row trains on, as if each went through ResNet-18; roughly."""
     settings = row.settings
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
-    images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"] * settings["rounds"]
-    images *= settings["clients_per_round"] / clients
     objective = build("objectives", "objective", settings["objective"])
     assert isinstance(objective, Objective)
-    virtual = objective.virtual_images(128) / 128
-    return float(images * (1 + virtual) * _MODELS[_named(settings["model"])[0]])
+    images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"]
+    images *= settings["clients_per_round"] / clients * (1 + objective.virtual_images(128) / 128)
+    algorithm = build("algorithms", "algorithm", settings["algorithm"])
+    assert isinstance(algorithm, Algorithm)
+    if (stage := algorithm.distillation) is not None:  # a teacher goes forward alone: a third of a step
+        images += stage.steps * stage.batch * (1 + settings["clients_per_round"] / 3)
+    return float(images * settings["rounds"] * _MODELS[_named(settings["model"])[0]])
 
 
 def _named(part: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:

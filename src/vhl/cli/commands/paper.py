@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> None:
 def _list(arguments: argparse.Namespace) -> None:
     evidence = Evidence.read(arguments.results)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in ("row", "paper\n%", "learning\nrate", "rounds", "images", "measured here"):
+    for heading in ("row", "paper\n%", "learning\nrate", "rounds", "images\n(ResNet-18)", "measured here"):
         table.add_column(heading, justify="left" if heading in ("row", "measured here") else "right")
     for row in select(arguments.rows or TABLES):
         table.add_row(

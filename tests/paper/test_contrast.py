@@ -32,7 +32,7 @@ def test_the_mean_difference_paired_by_seed_and_its_standard_error(digest: Make)
     one = found(*plain, *vhl)
     assert one.value == pytest.approx((0.04 + 0.10 + 0.07) / 3)
     assert one.error == pytest.approx(0.03 / 3**0.5)  # √((0.03² + 0.03² + 0)/2)
-    assert (one.seeds, one.rounds, one.setting) == (3, 1, "paper, stylegan")
+    assert (one.seeds, one.rounds, one.setting, one.freedom) == (3, 1, "paper, stylegan", 2)
     assert str(one) == "with − without: +7.0 ± 1.7 points (paper, stylegan, 3 seeds, 1 rounds)"
 
 
@@ -90,19 +90,31 @@ def test_rows_that_were_not_both_run(digest: Make) -> None:
     assert contrast(Evidence([digest(PLAIN, [0.1], 0), digest(VHL, [0.1], 1)]), "x", VHL, PLAIN) is None
 
 
+# Student's t at 97.5 %, from a printed table
+@pytest.mark.parametrize(("freedom", "errors"), [(1, 12.706), (2, 4.303), (5, 2.571), (math.inf, 2.0)])
+def test_the_fewer_seeds_the_more_standard_errors_are_chance(freedom: float, errors: float) -> None:
+    one = Contrast("a", BEST, 0.1, 0.03, 3, 20, "paper", freedom=freedom)
+    assert one.doubt == pytest.approx(0.03 * errors, rel=1e-3)
+    assert Contrast("a", BEST, 0.1, None, 1, 20, "paper").doubt is None
+
+
 # --- one seed ------------------------------------------------------------------------------------------
 
 
 def test_one_seed_borrows_the_deviation_of_other_rows(digest: Make) -> None:
-    """Variances 2·0.01² and 0.02² of a row of two seeds and one of three; two runs differ by √2 of it."""
+    """Variances 2·0.01² and 0.02² of a row of two seeds and one of three; two runs differ by √2 of it.
+
+    A row counts by its degrees of freedom: one and two.
+    """
     others = [
         *(digest("svhn/a0.1-e1-k10/fedavg", [0.8 + change], n) for n, change in enumerate((-0.01, 0.01))),
         *(digest("fmnist/a0.1-e1-k10/fedavg", [0.5 + c], n) for n, c in enumerate((-0.02, 0.0, 0.02))),
     ]
     one = found(digest(PLAIN, [0.5]), digest(VHL, [0.6]), *others)
     assert one.value == pytest.approx(0.1) and one.seeds == 1
-    assert one.error == pytest.approx(math.sqrt(2 * (0.0002 + 0.0004) / 2))
-    assert str(one).startswith("with − without: +10.0 ± 2.4 points (paper, stylegan, 1 seed, ")
+    assert one.error == pytest.approx(math.sqrt(2 * (0.0002 + 2 * 0.0004) / 3))
+    assert one.freedom == 3
+    assert str(one).startswith("with − without: +10.0 ± 2.6 points (paper, stylegan, 1 seed, ")
 
 
 def test_where_no_row_has_several_seeds_nothing_is_sure(digest: Make) -> None:
@@ -163,6 +175,8 @@ def test_a_run_that_never_got_there_counts_as_if_it_did_next(digest: Make) -> No
     ]
     one = found(*digests, more=f"{PROX}-vhl", less=PROX, measure=ROUNDS)
     assert one.value == pytest.approx(math.log(2 / 5))
+    assert str(one).endswith("1 seed, 4 rounds; never counts as 5)")
+    assert "never" not in str(found(*digests, more=f"{PROX}-vhl", less=PROX))
 
 
 def test_the_start_is_the_first_tenth_of_rounds(digest: Make) -> None:
@@ -180,11 +194,12 @@ def test_the_start_is_the_first_tenth_of_rounds(digest: Make) -> None:
 
 
 def test_a_difference_of_differences() -> None:
-    one = Contrast("a", BEST, 0.10, 0.03, 3, 20, "paper, noise")
-    other = Contrast("b", BEST, 0.04, 0.04, 2, 30, "paper, noise")
+    one = Contrast("a", BEST, 0.10, 0.03, 3, 20, "paper, noise", freedom=2)
+    other = Contrast("b", BEST, 0.04, 0.04, 2, 30, "paper, noise", freedom=1)
     both = one.minus(other, "a − b")
     assert both.value == pytest.approx(0.06) and both.error == pytest.approx(0.05)
     assert (both.label, both.seeds, both.rounds, both.setting) == ("a − b", 2, 20, "paper, noise")
+    assert both.freedom == 1
     unsure = Contrast("c", BEST, 0.04, None, 1, 30, "paper, noise")
     assert one.minus(unsure, "x").error is None and unsure.minus(one, "x").error is None
 

@@ -26,3 +26,25 @@ def test_theory_stays_and_a_longer_record_too(a_record: Callable[..., Record], t
     longer = Digest.read(file)
     replace(longer, records=(*longer.records, longer.records[-1].model_copy(update={"round": 3}))).write(file)
     assert not kept.keep(run) and len(Digest.read(file).records) == 3
+
+
+def test_theory_goes_when_another_run_takes_the_place(
+    a_record: Callable[..., Record], tmp_path: Path
+) -> None:
+    """On a GPU the same experiment gives other models."""
+    kept, file = Records(tmp_path, tmp_path / "results"), tmp_path / "results" / "run.json"
+
+    def keep(place: str, *accuracies: float) -> None:
+        run = RunFolder(tmp_path / place / "run")
+        if not run.exists:
+            run.begin(Experiment.make({}), {"heterogeneity": 0.5}, {"gpu": None})
+        for accuracy in accuracies:
+            run.append(a_record(len(run.records()) + 1, accuracy))
+        assert kept.keep(run)
+
+    keep("one", 0.1)
+    replace(Digest.read(file), theory={"terms": []}).write(file)
+    keep("one", 0.3)
+    assert Digest.read(file).theory == {"terms": []}
+    keep("another", 0.2, 0.3)
+    assert Digest.read(file).theory is None

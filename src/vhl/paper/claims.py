@@ -36,12 +36,12 @@ class Claim:
 
 
 def _judge(found: Contrast | None, expected: Expected) -> Verdict:
-    """Two standard errors decide."""
+    """A difference decides that is more than chance."""
     if found is None:
         return "not tested"
-    if found.error is None:
+    if (doubt := found.doubt) is None:
         return "undecided"
-    doubt, value = 2 * found.error, -found.value if expected == "less" else found.value
+    value = -found.value if expected == "less" else found.value
     if expected == "equal":
         distance = abs(value)
         if distance - doubt > _NEAR:

@@ -1,7 +1,9 @@
 """How much two rows differ, and how sure that is.
 
 Differences are paired by seed. With several seeds the standard error is theirs; with one it is borrowed: the
-deviation over seeds, pooled over all rows that have several, times √2 for two runs.
+deviation over seeds, pooled over all rows that have several, times √2 for two runs. The standard error of few
+seeds is itself unsure, so that Student's t says how many of them are chance: 4.3 of three seeds, and at least
+two.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vhl.paper.evidence import Choice, Evidence, at, generator, lengths
 from vhl.paper.lines import OUT_OF_REACH, reached_by_all
@@ -69,11 +71,23 @@ class Contrast:
     """Profile and virtual data."""
     compute: tuple[float, float] = (1.0, 1.0)
     """Multiply-adds of a step relative to plain FedAvg, in the one row and the other."""
+    freedom: float = math.inf
+    """Degrees of freedom that the standard error rests on."""
+    censored: bool = False
+    """Whether a run that did not reach the target counts as if the next round had."""
+
+    @property
+    def doubt(self) -> float | None:
+        """What the value must exceed to be more than chance, at 95 %."""
+        from scipy.stats import t  # half a second, which most commands need not spend
+
+        return None if self.error is None else max(2.0, float(t.ppf(0.975, self.freedom))) * self.error
 
     @property
     def extent(self) -> str:
         """What it rests on, in words."""
-        return f"{self.setting}, {self.seeds} seed{'s' if self.seeds > 1 else ''}, {self.rounds} rounds"
+        words = f"{self.setting}, {self.seeds} seed{'s' if self.seeds > 1 else ''}, {self.rounds} rounds"
+        return f"{words}; never counts as {self.rounds + 1}" if self.censored else words
 
     def __str__(self) -> str:
         if self.measure.relative:
@@ -90,7 +104,15 @@ class Contrast:
         if self.error is not None and other.error is not None:
             error = math.hypot(self.error, other.error)
         seeds, rounds = min(self.seeds, other.seeds), min(self.rounds, other.rounds)
-        return Contrast(label, self.measure, self.value - other.value, error, seeds, rounds, self.setting)
+        return replace(
+            self,
+            label=label,
+            value=self.value - other.value,
+            error=error,
+            seeds=seeds,
+            rounds=rounds,
+            freedom=min(self.freedom, other.freedom),
+        )
 
 
 def contrast(
@@ -123,14 +145,25 @@ def contrast(
     target = _target(evidence, one, choice, rounds) or OUT_OF_REACH
     pairs = [(first[seed], second[seed]) for seed in first if seed in second]
     values = [measure(a, target) - measure(b, target) for a, b in pairs]
-    if len(values) > 1:
-        error: float | None = statistics.stdev(values) / len(values) ** 0.5
-    else:
-        spread = _pooled_deviation(evidence, measure)
-        error = None if spread is None else spread * 2**0.5
-    setting, (a, b) = _setting(one, choice), pairs[0]
-    compute = a.records[-1].compute, b.records[-1].compute
-    return Contrast(label, measure, statistics.mean(values), error, seeds, rounds, setting, compute)
+    error, freedom = _error(values) if len(values) > 1 else _borrowed_error(evidence, measure)
+    (a, b), runs = pairs[0], [run for pair in pairs for run in pair]
+    return Contrast(
+        label,
+        measure,
+        statistics.mean(values),
+        error,
+        seeds,
+        rounds,
+        _setting(one, choice),
+        compute=(a.records[-1].compute, b.records[-1].compute),
+        freedom=freedom,
+        censored=measure.needs_target and any(result(run.records, target).rounds is None for run in runs),
+    )
+
+
+def _error(values: Sequence[float]) -> tuple[float | None, float]:
+    """Standard error of a mean, and its degrees of freedom."""
+    return statistics.stdev(values) / len(values) ** 0.5, len(values) - 1
 
 
 def _weight(seeds: int, rounds: int, longest: int) -> tuple[bool, bool, int]:
@@ -164,17 +197,21 @@ def _target(evidence: Evidence, row: Row, choice: Choice, rounds: int) -> float 
     return reached_by_all(at(evidence.runs(rows()[row.baseline], choice), rounds).values())
 
 
-def _pooled_deviation(evidence: Evidence, measure: Measure) -> float | None:
-    """Over all experiments that were repeated; not over one that has no clients to drift apart."""
-    variances: dict[int, float] = {}
+def _borrowed_error(evidence: Evidence, measure: Measure) -> tuple[float | None, float]:
+    """From all experiments that were repeated; not from one that has no clients to drift apart."""
+    found: dict[int, tuple[float, int]] = {}
     for row in rows().values():
         if row.table == "centralized":
             continue
         for choice, runs in evidence.choices(row).items():
             repeated = next((at(runs, n) for n in lengths(runs) if len(at(runs, n)) > 1), None)
-            if repeated and id(runs) not in variances:  # an experiment may be several rows
+            if repeated and id(runs) not in found:  # an experiment may be several rows
                 rounds = len(next(iter(repeated.values())).records)
                 target = _target(evidence, row, choice, rounds) or OUT_OF_REACH
                 values = [measure(run, target) for run in repeated.values()]
-                variances[id(runs)] = statistics.variance(values)
-    return statistics.mean(variances.values()) ** 0.5 if variances else None
+                found[id(runs)] = statistics.variance(values), len(values) - 1
+    freedom = sum(own for _, own in found.values())
+    if not freedom:
+        return None, math.inf
+    pooled = sum(variance * own for variance, own in found.values()) / freedom
+    return (2 * pooled) ** 0.5, freedom

@@ -27,7 +27,7 @@ class Records:
     def keep(self, run: RunFolder) -> bool:
         """Write the run's record, unless a longer one is there: from another machine, perhaps.
 
-        What `vhl theory` measured stays in it where the run has none.
+        What `vhl theory` measured stays in it where this is the same run, gone on.
         """
         file = self.results / f"{run.path.name}.json"
         before = Digest.read(file) if file.exists() else None
@@ -35,7 +35,13 @@ class Records:
         if not done or (before is not None and len(before.records) > done):
             return False
         found = Digest.of(run)
-        if before is not None and found.theory is None:
+        if before is not None and found.theory is None and _goes_on(before, found):
             found = replace(found, theory=before.theory)
         found.write(file)
         return True
+
+
+def _goes_on(before: Digest, after: Digest) -> bool:
+    """Whether a run began as another did; one that is repeated on a GPU does not."""
+    first, second = ([record.accuracy for record in run.records] for run in (before, after))
+    return second[: len(first)] == first

@@ -222,6 +222,8 @@ def test_the_papers_optimiser_is_the_default():
         ({"partition": "centralized"}, True),
         ({"partition": {"name": "centralized"}, "training": {"lr": 0.1}}, True),
         ({"partition": "centralized", "training": {"keep_momentum": False}}, False),
+        ({"partition": "centralized", "training": Training(lr=0.1)}, True),
+        ({"partition": "centralized", "training": Training(keep_momentum=False)}, False),
         ({"partition": "centralized", "training": {"keep_momentum": False}, "profile": "release"}, False),
         ({"partition": "iid"}, False),
         ({}, False),
@@ -231,11 +233,19 @@ def test_centralised_training_keeps_its_momentum_unless_told(settings, kept):
     assert Experiment(**settings).training.keep_momentum is kept
 
 
+def test_a_profile_decides_what_an_object_was_not_given():
+    made = Experiment(profile="release", objective=VHL(tap="stage3"), training=Training(lr=0.1))
+    assert (made.objective.virtual_calibration, made.objective.tap) == (0.1, "stage3")
+    assert (made.training.decay_per, made.training.lr) == ("participation", 0.1)
+    assert made == Experiment(profile="release", objective={"tap": "stage3"}, training={"lr": 0.1})
+    assert Experiment(profile="release").with_(objective=VHL(tap="stage3")).objective == made.objective
+    assert Experiment(profile="release", objective=VHL(virtual_calibration=0)).objective == VHL()
+
+
 # --- laying settings over others -------------------------------------------------------------------------
 
 
 _SUPCON = {"name": "supcon", "temperature": 0.5}
-_HALF = Training(lr=0.5)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +254,10 @@ _HALF = Training(lr=0.5)
         ("rounds", 5, 6, 6),
         ("features_at", [1, 2], [3], [3]),
         ("training", {"lr": 1.0, "epochs": 2}, {"lr": 3.0}, {"lr": 3.0, "epochs": 2}),
-        ("training", _HALF, {"epochs": 3}, {**_HALF.model_dump(exclude_none=True), "epochs": 3}),
+        ("training", Training(lr=0.5), {"epochs": 3}, {"lr": 0.5, "epochs": 3}),
+        # an object is whole
+        ("training", {"lr": 1.0, "epochs": 2}, Training(lr=0.5), {"lr": 0.5}),
+        ("objective", {"name": "vhl", "tap": "deep"}, VHL(), {"name": "vhl"}),
         # a table without a name is one of the component that is there, or of the default
         ("algorithm", "fedprox", {"mu": 2}, {"name": "fedprox", "mu": 2}),
         ("partition", {}, {"clients": 3}, {"name": "lda", "clients": 3}),

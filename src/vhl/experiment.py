@@ -171,7 +171,7 @@ class Experiment(_Section):
         if not isinstance(given, dict):
             return given
         filled = dict(given)
-        training = filled.get("training", {})
+        training = _as_table(filled.get("training", {}))
         if _named(filled.get("partition")) == "centralized" and isinstance(training, Mapping):
             # All data in one place is one long optimisation: its momentum must not restart every round.
             filled["training"] = {"keep_momentum": True, **training}
@@ -224,11 +224,14 @@ def read_toml(file: Path) -> dict[str, Any]:
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Lay settings over others, table by table.
 
-    Another component drops the options of the one it replaces; another profile what the old one decided.
+    Another component drops the options of the one it replaces, and so does an object, which is whole; another
+    profile drops what the old one decided.
     """
     merged = _forget_profile(base) if "profile" in over else dict(base)
     for key, value in over.items():
-        if key in PARTS:
+        if isinstance(value, BaseModel):
+            merged[key] = _as_table(value)
+        elif key in PARTS:
             old = _spell_out(PARTS[key], merged.get(key, _default(key)))
             merged[key] = _lay(old, _spell_out(PARTS[key], value))
         else:
@@ -252,9 +255,13 @@ def _default(part: str) -> str:
 
 
 def _as_table(value: Any) -> Any:
+    """A part or section as a table; of an object, what it was given: the rest is the profile's to decide."""
     if isinstance(value, str):
         return {"name": value}
-    return value.model_dump(mode="json", exclude_none=True) if isinstance(value, BaseModel) else value
+    if not isinstance(value, BaseModel):
+        return value
+    whole = value.model_dump(mode="json", exclude_none=True)
+    return {key: own for key, own in whole.items() if key in value.model_fields_set | {"name"}}
 
 
 def _spell_out(room: str, value: Any) -> Any:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 Vectors = dict[str, "Tensor"]
 
 FINAL = "engine.final"
-"""Where a server's state holds parameters that a stage after the last round made; others have no dot."""
+"""Where a server's state holds the parameters to use, if the next round begins with others.
+
+No other name has a dot.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Server:
 
     @property
     def final(self) -> Tensor:
-        """The parameters for whoever uses the model; the next round would go on from :attr:`parameters`."""
+        """The parameters for whoever uses the model; the next round goes on from :attr:`parameters`."""
         return self.state.get(FINAL, self.parameters)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from vhl.algorithms.base import Client, Server, Update, Vectors, Work, weighted_sum
+from vhl.algorithms.base import FINAL, Client, Server, Update, Vectors, Work, weighted_sum
 from vhl.algorithms.fedavg import FedAvg
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ class FedDyn(FedAvg):
     """FedAvg whose clients' optima agree with the global one: a dynamic regulariser (Acar et al., 2021).
 
     A client minimises L_i(w) − ⟨h_i, w⟩ + (α/2)‖w − w_g‖² and then sets h_i ← h_i − α(w_i − w_g). The server
-    keeps h ← h − (α/K) Σ (w_i − w_g) and goes to w = Σ p_i w_i − h/α.
+    keeps h ← h − (α/K) Σ (w_i − w_g), and the next round begins with Σ p_i w_i − h/α. The model to use is the
+    average Σ p_i w_i itself, as in the authors' code: batch-norm statistics are the average's too.
+
+    Where it converges, h_i is client i's gradient: an optimum of the mean over clients, whatever p_i.
     """
 
     weighting: Literal["samples", "uniform"] = Field(
@@ -45,4 +48,4 @@ class FedDyn(FedAvg):
         average, _ = super().aggregate(server, updates, clients)
         moves = [update.parameters - server.parameters for update in updates]
         dual = server.state["dual"] - weighted_sum(moves, [self.alpha / clients] * len(moves))
-        return average - dual / self.alpha, {"dual": dual}
+        return average - dual / self.alpha, {"dual": dual, FINAL: average}

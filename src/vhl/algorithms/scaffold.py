@@ -19,6 +19,9 @@ class SCAFFOLD(FedAvg):
 
     Each step: w ← w − η(c − c_i), outside momentum (inside, it diverges). After the round:
     c_i⁺ = c_i − c + (w_g − w_i)/(τη), and c ← c + s · mean(c_i⁺ − c_i) with s = |S|/K.
+
+    The mean is over clients alike, as in the paper: without momentum its optimum is that of the mean over
+    clients, whatever the weighting of models.
     """
 
     release = {"server_step": "full"}
@@ -27,7 +30,7 @@ class SCAFFOLD(FedAvg):
         "participation", description="s, the server's step of c: |S|/K, or 1"
     )
     divisor: Literal["steps", "accumulated"] = Field(
-        "steps", description="τ of c_i⁺: steps, or with momentum FedNova's a, so that c_i is a mean gradient"
+        "steps", description="τ of c_i⁺: steps, or FedNova's a, which counts what momentum adds"
     )
 
     def server_state(self, parameters: Tensor) -> Vectors:

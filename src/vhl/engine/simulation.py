@@ -271,7 +271,7 @@ class Simulation:
 
 
 def _going_on(server: Server) -> Server:
-    """Without what a stage after an earlier last round made."""
+    """Without parameters that are for use alone."""
     return replace(server, state={name: v for name, v in server.state.items() if name != FINAL})
 
 

@@ -82,3 +82,28 @@ def test_a_set_gives_its_shape_and_parts_of_it():
     assert (part.images == whole.images[[4, 2]]).all()
     assert (part.labels.tolist(), part.sites.tolist()) == ([1, 2], [2, 1])
     assert ImageSet(whole.images, whole.labels).take(np.array([0])).sites is None
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "wrong"),
+    [
+        (_images() / 255, np.zeros(5, int), r"not float64 of \(5, 6, 4, 3\)"),
+        (_images()[..., 0], np.zeros(5, int), r"not uint8 of \(5, 6, 4\)"),
+        (_images(), np.zeros(4, int), r"Labels must be 5 whole numbers, .* not int64 of shape \(4,\)"),
+        (_images(), np.zeros(5), "not float64 of shape"),
+        (_images(), np.zeros((5, 1), int), r"of shape \(5, 1\)"),
+    ],
+)
+def test_arrays_that_are_no_labelled_images_are_refused(images, labels, wrong):
+    with pytest.raises(VHLError, match=wrong):
+        ImageSet(images, labels)
+
+
+def test_labels_must_name_a_class():
+    images = ImageSet(_images(), np.array([0, 1, 2, 1, 0]))
+    images.check_labels(3, "mine")
+    with pytest.raises(VHLError, match="mine has labels from 0 to 2, but classes 0 to 1"):
+        images.check_labels(2, "mine")
+    with pytest.raises(VHLError, match="from -1 to 1"):
+        ImageSet(_images(2), np.array([-1, 1])).check_labels(2, "mine")
+    ImageSet(_images(0), np.zeros(0, int)).check_labels(2, "mine")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from vhl.algorithms.base import Algorithm
+from vhl.algorithms.fedavg import FedAvg
 from vhl.algorithms.scaffold import SCAFFOLD
 from vhl.engine.simulation import Simulation, simulate
 from vhl.engine.workshop import Workshop
@@ -218,6 +219,46 @@ def test_a_round_without_any_finite_client_stops_the_run(point_simulation, poiso
     with pytest.raises(VHLError, match=r"Round 1.*lower training\.lr \(now 0\.5\)"):
         simulation.run_round()
     assert simulation.state is before
+
+
+def test_a_method_that_makes_nan_of_numbers_stops_the_run(point_simulation, monkeypatch):
+    simulation = point_simulation([A, B], rounds=3)
+    simulation.run_round()
+    usual = FedAvg.aggregate
+    monkeypatch.setattr(FedAvg, "aggregate", lambda *given: (usual(*given)[0] * torch.nan, {}))
+    with pytest.raises(VHLError, match=r"Round 2: fedavg made a model that is infinite or NaN .* round 1 is"):
+        simulation.run_round()
+
+
+@pytest.mark.parametrize(
+    "made", [torch.zeros(4), (torch.zeros(3), {}), (torch.zeros(4), None), ([0.0] * 4, {}), None]
+)
+def test_what_no_aggregate_can_be_is_refused(point_simulation, monkeypatch, made):
+    simulation = point_simulation([A, B])
+    length = len(simulation.state.server.parameters)
+    assert length != 3
+    monkeypatch.setattr(FedAvg, "aggregate", lambda *_: made)
+    with pytest.raises(VHLError, match=f"fedavg: aggregate must return a tensor of {length} parameters and"):
+        simulation.run_round()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        lambda loss: loss,
+        lambda loss: {},
+        lambda loss: {"a": float(loss)},
+        lambda loss: {"a": loss.detach()},
+        lambda loss: {"a": loss.repeat(2)},
+    ],
+)
+def test_what_no_loss_can_be_is_refused(point_simulation, quadratic, terms):
+    class Wrong(quadratic):
+        def loss(self, batch):
+            return terms(*super().loss(batch).values())
+
+    with pytest.raises(VHLError, match="loss must return its terms by name, tensors of one number each"):
+        point_simulation([A, B], objective=Wrong()).run_round()
 
 
 def test_too_high_a_learning_rate_stops_the_run(point_simulation):

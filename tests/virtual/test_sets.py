@@ -12,6 +12,7 @@ from sklearn.linear_model import RidgeClassifier
 from vhl.component import Component
 from vhl.data.images import ImageSet, ImageStream
 from vhl.data.sources.digits import Digits
+from vhl.errors import VHLError
 from vhl.virtual import sets
 from vhl.virtual.base import Generator
 from vhl.virtual.decoder import Decoder
@@ -247,3 +248,21 @@ def test_picture_shows_colours_and_leaves_large_images_alone() -> None:
     images = np.random.default_rng(0).integers(0, 256, (1, 70, 64, 3), np.uint8)
 
     np.testing.assert_array_equal(np.asarray(picture(ImageSet(images, np.array([0])), 1)), images[0])
+
+
+@pytest.mark.parametrize(
+    ("made", "wrong"),
+    [
+        ((np.zeros((4, 8, 8, 3), np.uint8), np.zeros(4, int)), "made tuple; it must make an ImageSet"),
+        (ImageSet(np.zeros((2, 8, 8, 1), np.uint8), np.arange(2)), r"of shape \(8, 8, 1\), not \(8, 8, 3\)"),
+        (ImageSet(np.zeros((3, *SHAPE), np.uint8), np.arange(3)), "labels from 0 to 2, but classes 0 to 1"),
+        (ImageSet(np.zeros((3, *SHAPE), np.uint8), np.zeros(3, int)), "no image of class 1"),
+    ],
+)
+def test_what_no_virtual_set_can_be_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Any, wrong: str
+) -> None:
+    monkeypatch.setattr(Noise, "generate", lambda *_: made)
+    with pytest.raises(VHLError, match=f"virtual = noise .*{wrong}"):
+        virtual_set(Noise(), 2, SHAPE, 0, tmp_path)
+    assert not (tmp_path / "virtual").exists()

@@ -24,6 +24,27 @@ class ImageSet:
     labels: np.ndarray
     sites: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        """Sources and generators may be anyone's; pixels of another type would pass for black ones."""
+        images, labels = np.asarray(self.images), np.asarray(self.labels)
+        if images.dtype != np.uint8 or images.ndim != 4:
+            raise VHLError(
+                f"Images must be 8-bit (uint8) of shape (N, H, W, C), not {images.dtype} of {images.shape}."
+            )
+        if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+            raise VHLError(
+                f"Labels must be {len(images)} whole numbers, one for each image, "
+                f"not {labels.dtype} of shape {labels.shape}."
+            )
+
+    def check_labels(self, classes: int, whose: str) -> None:
+        """Refuse labels that name no class."""
+        if not len(self):
+            return
+        least, most = self.labels.min(), self.labels.max()
+        if least < 0 or most >= classes:
+            raise VHLError(f"{whose} has labels from {least} to {most}, but classes 0 to {classes - 1}.")
+
     def __len__(self) -> int:
         return len(self.labels)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vhl.algorithms.base import FINAL, Server, Update, Vectors, weighted_sum
+from vhl.algorithms.base import FINAL, Algorithm, Server, Update, Vectors, weighted_sum
 from vhl.engine.accounts import describe_training, drift, to_host, traffic
 from vhl.engine.calibration import calibrate
 from vhl.engine.calibration import traffic as calibration_traffic
@@ -185,8 +185,8 @@ class Simulation:
         before = self.state
         jobs = [ticket.job for ticket in flight if ticket.outcome is not None]
         outcomes = [ticket.outcome for ticket in flight if ticket.outcome is not None]
-        finite, totals = to_host(outcomes)
-        kept = [outcome for outcome, good in zip(outcomes, finite, strict=True) if good]
+        good, totals = to_host(outcomes)
+        kept = [outcome for outcome, own in zip(outcomes, good, strict=True) if own]
         if not kept:
             raise VHLError(
                 f"Round {before.round + 1}: every client's model became infinite or NaN; lower training.lr "
@@ -203,7 +203,8 @@ class Simulation:
             known["distillation_steps"] = steps
             known["samples"] += steps * self.experiment.algorithm.distillation.batch
         known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + extra_bytes
-        distance = Fetch({"drift": drift(self.experiment, updates)})
+        finite = self.state.server.parameters.isfinite().all()
+        distance = Fetch({"drift": drift(self.experiment, updates), "finite": finite})
         shown = replace(self.state.server, parameters=self.state.server.final)
         counts = self._evaluator.start(shown) if self._is_evaluated() else None
         landed = _Landed(known, distance, counts)
@@ -225,7 +226,7 @@ class Simulation:
         algorithm, before = self.experiment.algorithm, self.state
         updates = [outcome.update for outcome in kept]
         server = _going_on(before.server)
-        parameters, server_state = algorithm.aggregate(server, updates, self.problem.clients)
+        parameters, server_state = _aggregated(algorithm, server, updates, self.problem.clients)
         buffers = weighted_sum([update.buffers for update in updates], algorithm.shares(updates))
         new = {outcome.update.client: outcome.state for outcome in kept if outcome.state}
         counts = dict(before.participations)
@@ -259,7 +260,13 @@ class Simulation:
     def _record(self, landed: _Landed, seconds: float) -> Record:
         """The round's record; pretraining counts with the first."""
         self.evaluation, round_ = landed.evaluation, self.state.round
-        found = {**landed.known, "drift": float(landed.drift.get()["drift"])}
+        fetched = landed.drift.get()
+        if not fetched["finite"]:
+            raise VHLError(
+                f"Round {round_}: {self.experiment.algorithm.name} made a model that is infinite or NaN of "
+                f"clients' models that are not; round {round_ - 1} is the last good state."
+            )
+        found = {**landed.known, "drift": float(fetched["drift"])}
         found["samples"] += self.pretraining_samples if round_ == 1 else 0
         if self.evaluation is not None:
             found["accuracy"] = self.evaluation.accuracy
@@ -268,6 +275,20 @@ class Simulation:
             if landed.has("validation"):
                 found["validation_accuracy"] = landed.read("validation").accuracy
         return Record(round=round_, seconds=seconds, **found)
+
+
+def _aggregated(
+    algorithm: Algorithm, server: Server, updates: Sequence[Update], clients: int
+) -> tuple[Tensor, Vectors]:
+    """The server's new parameters and state; a method may be anyone's, and a mistake in it comes out here."""
+    made = algorithm.aggregate(server, updates, clients)
+    right = isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Tensor)
+    if not right or made[0].shape != server.parameters.shape or not isinstance(made[1], dict):
+        raise VHLError(
+            f"{algorithm.name}: aggregate must return a tensor of {len(server.parameters)} parameters and "
+            "the server's vectors by name."
+        )
+    return made
 
 
 def _going_on(server: Server) -> Server:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vhl.algorithms.base import Client
 from vhl.engine.task import Task
 from vhl.engine.vectors import FlatModel
+from vhl.errors import VHLError
 from vhl.objectives.base import Batch
 
 Draws = dict[str, Tensor]
@@ -60,7 +61,8 @@ def plain_pieces(task: Task) -> Pieces:
             task.shared,
             named(draws, "draws."),
         )
-        terms = task.objective.loss(batch) | task.algorithm.loss(batch, named(draws, "reference."))
+        terms = _checked(task.objective.loss(batch), task.objective.name)
+        terms |= task.algorithm.loss(batch, named(draws, "reference."))
         losses = {name: term.detach() for name, term in terms.items()}
         return _sum(terms), {**losses, **_count_hits(batch, task)}
 
@@ -82,6 +84,17 @@ def plain_pieces(task: Task) -> Pieces:
 def named(draws: Mapping[str, Tensor], prefix: str) -> Draws:
     """What is called ``prefix`` and something, by that something."""
     return {name.removeprefix(prefix): value for name, value in draws.items() if name.startswith(prefix)}
+
+
+def _checked(terms: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    """An objective may be anyone's: its terms are numbers by name, and something in them is to be learnt."""
+    numbers = isinstance(terms, dict) and all(isinstance(t, Tensor) and not t.dim() for t in terms.values())
+    if not numbers or (torch.is_grad_enabled() and not any(term.requires_grad for term in terms.values())):
+        raise VHLError(
+            f"{name}: loss must return its terms by name, tensors of one number each that depend on the "
+            "model, as {'natural': cross_entropy(...)}."
+        )
+    return dict(terms)
 
 
 def _sum(terms: dict[str, Tensor]) -> Tensor:

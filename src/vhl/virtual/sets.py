@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from vhl.data.images import ImageSet, ImageStream
+from vhl.errors import VHLError
 from vhl.virtual.base import Generator, Progress, Shape, Workplace
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ def virtual_set(
 
     def make() -> ImageSet:
         place = Workplace(device, data_dir, progress)
-        return generator.generate(classes, generator.count_per_class(classes), shape, seed, place)
+        made = generator.generate(classes, generator.count_per_class(classes), shape, seed, place)
+        _check(made, generator.name, classes, shape)
+        return made
 
     if vars(type(generator)).get("version") is None:
         return make()
@@ -55,6 +58,17 @@ def virtual_set(
         images = make()
         write_set(file, images, key)
     return images
+
+
+def _check(made: ImageSet, name: str, classes: int, shape: Shape) -> None:
+    """A generator may be anyone's; a wrong size or a class without images would come out late or never."""
+    if not isinstance(made, ImageSet):
+        raise VHLError(f"virtual = {name} made {type(made).__name__}; it must make an ImageSet.")
+    if made.shape != tuple(shape):
+        raise VHLError(f"virtual = {name} made images of shape {made.shape}, not {tuple(shape)} as asked.")
+    made.check_labels(classes, f"virtual = {name}")
+    if missing := sorted(set(range(classes)) - set(made.labels.tolist())):
+        raise VHLError(f"virtual = {name} made no image of class {missing[0]}; each class needs some.")
 
 
 def fingerprint(generator: Generator, classes: int, shape: Shape, seed: int) -> str:

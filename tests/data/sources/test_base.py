@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source, data_directory, resize, set_channels, split
+from vhl.errors import VHLError
 
 
 class _Fixed(Source):
@@ -84,3 +85,9 @@ def test_load_brings_all_parts_to_size_and_channels_and_splits_validation_off_tr
 @pytest.mark.parametrize("size", [None, 6])
 def test_images_of_the_right_size_are_not_touched(size):
     assert (_Fixed(size=size).load(Path()).train.images == _Fixed().read(Path(), 0).train.images).all()
+
+
+def test_labels_beyond_the_classes_are_refused(array_source, tmp_path: Path) -> None:
+    images = ImageSet(np.zeros((3, 4, 4, 1), np.uint8), np.array([0, 1, 5]))
+    with pytest.raises(VHLError, match="has labels from 0 to 5, but classes 0 to 1"):
+        array_source(images, 2).load(tmp_path)

@@ -59,6 +59,8 @@ class Source(ImageStream):
         if whole and len(dataset.classes) < 2:
             found = ", ".join(dataset.classes)
             raise VHLError(f"data = {self.name} has one class only ({found}); at least two are needed.")
+        for images in (dataset.train, dataset.test):
+            images.check_labels(len(dataset.classes), f"data = {self.name}")
         train, test = self._fit(dataset.train), self._fit(dataset.test)
         validation = None
         if self.validation:

@@ -40,6 +40,14 @@ def cannot_write(path: Path, error: OSError) -> VHLError:
     )
 
 
+def exists(path: str) -> bool:
+    """Whether there is such a file or folder; a text too long for a name is none."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
+
+
 def write_json(path: Path, content: Any) -> None:
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
 

@@ -99,6 +99,19 @@ def installed_only() -> Iterator[None]:
         _installed_only.reset(token)
 
 
+_elsewhere: dict[str, Path] = {}
+
+
+def remember_file(place: str, file: Path) -> None:
+    """Where a file of the user's own lies, should it not be in the current folder."""
+    _elsewhere[place] = file
+
+
+def own_file(place: str) -> Path:
+    """A file of the user's own, by the path that was given."""
+    return Path(place) if Path(place).is_file() else _elsewhere.get(place, Path(place))
+
+
 def find(room: str, name: str) -> Any:
     """The class called ``name``, or what ``FILE.py:CLASS`` or ``package.module:CLASS`` points to."""
     if name in available(room):
@@ -108,15 +121,18 @@ def find(room: str, name: str) -> Any:
     if ":" in name:
         if _installed_only.get():
             raise VHLError(f"{name!r} is no part of the package installed here.")
-        return _load_own(name)
+        place = name.rpartition(":")[0]
+        return _load_own(name, own_file(place).resolve() if place.endswith(".py") else None)
     singular = room.removesuffix("s")
+    if name.endswith(".py"):
+        raise VHLError(f"{name!r} is a file; add the class in it that you mean, as in {name}:MyClass.")
     raise VHLError(f"There is no {singular} called {name!r}{suggest(name, available(room))}")
 
 
 @cache
-def _load_own(name: str) -> Any:
+def _load_own(name: str, file: Path | None) -> Any:
     place, _, attribute = name.rpartition(":")
-    module = _load_file(Path(place)) if place.endswith(".py") else _import(place, name)
+    module = _load_file(file, place) if file is not None else _import(place, name)
     try:
         loaded = getattr(module, attribute)
     except AttributeError:
@@ -128,10 +144,10 @@ def _load_own(name: str) -> Any:
     return loaded
 
 
-def _load_file(file: Path) -> ModuleType:
+def _load_file(file: Path, place: str) -> ModuleType:
     if not file.is_file():
-        raise VHLError(f"{file} does not exist; give the path of your file relative to the current folder.")
-    spec = importlib.util.spec_from_file_location(f"vhl_own_{file.stem}", file.resolve())
+        raise VHLError(f"{place} does not exist; give the path of your file relative to the current folder.")
+    spec = importlib.util.spec_from_file_location(f"vhl_own_{file.stem}", file)
     assert spec is not None and spec.loader is not None  # a .py file always has both
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pydantic resolves annotations through it

@@ -26,7 +26,7 @@ from vhl.flower.orders import Complaint, Order, Report
 from vhl.flower.site import Settings, Site, SiteError
 from vhl.flower.terms import Terms, agree
 from vhl.flower.wire import flatten, from_text, to_arrays, to_text
-from vhl.virtual.sets import content, virtual_set
+from vhl.virtual.sets import virtual_set
 
 EXPERIMENT = Experiment.read(
     {
@@ -82,7 +82,7 @@ def terms_of(*sites: Site, run: str = "run", experiment: Experiment = EXPERIMENT
     made = virtual_set(
         experiment.virtual, len(terms.classes), terms.shape, 0, sites[0].settings.store / "server"
     )
-    return replace(terms, virtual=content(made))
+    return replace(terms, virtual=made.fingerprint())
 
 
 def server_of(problem: Problem, seed: int = 0) -> Server:
@@ -444,7 +444,7 @@ def test_a_set_that_differs_in_one_bit_is_the_servers_to_give(make, tmp_path, vi
     pixels = made.images.copy()
     pixels[3, 2, 1, 0] ^= 1
     theirs = ImageSet(pixels, made.labels)
-    terms = replace(terms_of(site, experiment=VIRTUAL), virtual=content(theirs))
+    terms = replace(terms_of(site, experiment=VIRTUAL), virtual=theirs.fingerprint())
     with pytest.raises(SiteError) as caught:
         site.problem(terms)
     assert caught.value.code == "virtual"
@@ -464,7 +464,7 @@ def test_any_virtual_set_can_be_received(make, tmp_path):
     terms = terms_of(site, experiment=VIRTUAL.with_(virtual=source))
     site.receive_virtual(terms, virtual_set(*key(terms), tmp_path))
     problem = site.problem(terms)
-    assert problem.virtual is not None and content(problem.virtual.images) == terms.virtual
+    assert problem.virtual is not None and problem.virtual.images.fingerprint() == terms.virtual
 
 
 def test_terms_without_a_virtual_set_have_none_to_train_on(make):
@@ -606,7 +606,7 @@ def test_a_virtual_set_that_lacks_is_told_without_a_path(make, tmp_path):
     gift = {"terms": to_text(terms.table()), "virtual": count, "images": to_arrays(arrays)}
     found = ask(config_of(site), "query.virtual", gift)
     assert complaint(found).code == "virtual" and tells_nothing(found, tmp_path)
-    gift["terms"] = to_text(replace(terms, virtual=content(made)).table())
+    gift["terms"] = to_text(replace(terms, virtual=made.fingerprint()).table())
     assert set(ask(config_of(site), "query.virtual", gift)) == {"report"}
 
 

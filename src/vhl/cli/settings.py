@@ -10,6 +10,7 @@ from typing import Any
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.files import exists
 from vhl.runs.folder import RunFolder
 
 
@@ -48,9 +49,10 @@ def split(arguments: Sequence[str]) -> tuple[list[Layer], list[tuple[str, str]]]
     pairs = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if equals and not Path(argument).exists():
+        there = exists(argument)
+        if equals and not there:
             pairs.append((key.strip(), value.strip()))
-        elif argument.endswith(".toml") or Path(argument).exists():
+        elif argument.endswith(".toml") or there:
             files += _layers(Path(argument))
         else:
             raise VHLError(
@@ -62,7 +64,10 @@ def split(arguments: Sequence[str]) -> tuple[list[Layer], list[tuple[str, str]]]
 
 def _layers(path: Path) -> list[Layer]:
     """A file's settings, or a run folder's: its name is what the folder is called now."""
-    return [path / "experiment.toml", {"name": _named(path).name}] if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    RunFolder(path).remember_files()
+    return [path / "experiment.toml", {"name": _named(path).name}]
 
 
 def _named(path: Path) -> Path:
@@ -72,8 +77,8 @@ def _named(path: Path) -> Path:
 
 def run_folder(arguments: Sequence[str]) -> Path | None:
     """The last run folder among the arguments."""
-    folders = [_named(Path(argument)) for argument in arguments if RunFolder(argument).exists]
-    return folders[-1] if folders else None
+    found = [argument for argument in arguments if exists(argument) and RunFolder(argument).exists]
+    return _named(Path(found[-1])) if found else None
 
 
 def read(arguments: Sequence[str]) -> Experiment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,13 @@ class ImageSet:
         """Height, width, channels."""
         height, width, channels = self.images.shape[1:]
         return height, width, channels
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the pixels and labels."""
+        found = hashlib.sha256()
+        for array in (self.images, self.labels):
+            found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
 
     def take(self, index: np.ndarray) -> ImageSet:
         return ImageSet(

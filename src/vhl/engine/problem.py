@@ -283,6 +283,7 @@ class Problem:
             "std": std.tolist(),
             "virtual_classes": self.virtual_classes if self.virtual is not None else 0,
             "test_samples": len(self.dataset.test),
+            "fingerprint": self.dataset.train.fingerprint(),
             "counts": self.natural.counts.tolist(),
             "heterogeneity": self.natural.heterogeneity,
         }

@@ -87,12 +87,12 @@ def named(draws: Mapping[str, Tensor], prefix: str) -> Draws:
 
 
 def _checked(terms: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    """An objective may be anyone's: its terms are numbers by name, and something in them is to be learnt."""
+    """An objective may be anyone's: what it returns are numbers by name."""
     numbers = isinstance(terms, dict) and all(isinstance(t, Tensor) and not t.dim() for t in terms.values())
-    if not numbers or (torch.is_grad_enabled() and not any(term.requires_grad for term in terms.values())):
+    if not numbers or not terms:
         raise VHLError(
-            f"{name}: loss must return its terms by name, tensors of one number each that depend on the "
-            "model, as {'natural': cross_entropy(...)}."
+            f"{name}: loss must return its terms by name, tensors of one number each, as "
+            "{'natural': cross_entropy(...)}."
         )
     return dict(terms)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from vhl.errors import VHLError
 from vhl.models._network import Network
 
 _ALIGNMENT = 32  # elements: 128 bytes of float32, a GPU's memory transaction
@@ -136,6 +137,8 @@ class FlatModel:
 
         Not by ``backward()``: this way nothing is accumulated onto zeros and no one can cut the views.
         """
+        if not loss.requires_grad:
+            raise VHLError("The objective's loss does not depend on the model: no term of it has a gradient.")
         gradients = torch.autograd.grad(loss, self._leaves, materialize_grads=True)
         pairs = list(zip(self._gradients, map(_flat, gradients), strict=True))
         for dtype in {gradient.dtype for gradient in gradients}:  # tensors of one type are copied in one go

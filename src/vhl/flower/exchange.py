@@ -16,7 +16,6 @@ from vhl.flower.fleet import Fleet, complaint
 from vhl.flower.orders import Order
 from vhl.flower.terms import Terms
 from vhl.flower.wire import Form, RefusedError, from_arrays, from_text, to_arrays, to_text
-from vhl.virtual.sets import content as fingerprint
 
 _PAUSE = 1.0  # seconds between attempts at a round that too few sites answered
 
@@ -26,7 +25,7 @@ class Exchange:
 
     def __init__(self, fleet: Fleet, terms: Terms, virtual: ImageSet | None) -> None:
         self.fleet, self._virtual, self._looks = fleet, virtual, 0
-        self.terms = replace(terms, virtual=None if virtual is None else fingerprint(virtual))
+        self.terms = replace(terms, virtual=None if virtual is None else virtual.fingerprint())
 
     def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
         """Answers that are no complaints; a site that lacks the virtual set gets it, and is asked again."""

@@ -35,7 +35,7 @@ from vhl.flower.terms import NAME, Facts, Terms
 from vhl.models.files import read_tensors
 from vhl.registry import build
 from vhl.virtual.base import Progress
-from vhl.virtual.sets import content, read_set, virtual_set, write_set
+from vhl.virtual.sets import read_set, virtual_set, write_set
 
 _log = logging.getLogger(__name__)
 _PART = re.compile(r"part:(\d+)")
@@ -149,7 +149,7 @@ class Site:
 
     def receive_virtual(self, terms: Terms, images: ImageSet) -> None:
         """Keep the server's virtual set."""
-        if terms.virtual is None or content(images) != terms.virtual:
+        if terms.virtual is None or images.fingerprint() != terms.virtual:
             raise SiteError("virtual", "The virtual set that came is not the one of the terms.")
         write_set(self._received(terms.virtual), images, terms.virtual)
 
@@ -162,7 +162,7 @@ class Site:
             classes = generator.classes or len(terms.classes)
             shape = experiment.objective.virtual_shape(terms.shape)
             found = virtual_set(generator, classes, shape, seed, self.settings.store)
-        if found is None or content(found) != wanted:
+        if found is None or found.fingerprint() != wanted:
             raise SiteError("virtual", "The site has not got the server's virtual set.")
         return found
 

@@ -3,6 +3,7 @@
 experiment.toml     the experiment, complete
 data.json           classes, image shape, normalisation, partition counts, heterogeneity
 environment.json    versions and hardware
+origin.json         where files of the user's own lie that parts come from, and their SHA-256
 metrics.jsonl       one record a round
 features/           features and client models at the rounds of ``features_at``
 last.safetensors    confusion, and how clients' models do, after the last round
@@ -35,6 +36,7 @@ from vhl.experiment import Engine, Experiment
 from vhl.files import cannot_write, read_json, write_bytes, write_json, write_tensors
 from vhl.models.files import read_tensors
 from vhl.runs.dotted import dotted
+from vhl.runs.origin import Origin
 
 _RESUMABLE = {
     "rounds",
@@ -65,10 +67,16 @@ class RunFolder:
         if not self.exists:
             raise VHLError(f"{self.path} is no run folder: it holds no experiment.toml.")
         file = self.path / "experiment.toml"
+        self.remember_files()
         try:
             return Experiment.read(file)
         except VHLError as error:
             raise VHLError(f"{file} does not describe a run: {error}") from None
+
+    def remember_files(self) -> None:
+        """Let files of the user's own be found that the run's parts come from."""
+        if (origin := Origin.read(self.path / "origin.json")) is not None:
+            origin.remember()
 
     def data(self) -> dict[str, Any]:
         found: dict[str, Any] = read_json(self.path / "data.json")
@@ -125,6 +133,7 @@ class RunFolder:
         """Describe the run; ``experiment.toml`` comes last, so that what has one is complete."""
         write_json(self.path / "data.json", data)
         write_json(self.path / "environment.json", environment)
+        Origin.of(experiment).write(self.path / "origin.json")
         write_bytes(self.path / "experiment.toml", experiment.toml().encode())
 
     def extend(self, experiment: Experiment) -> None:
@@ -141,6 +150,11 @@ class RunFolder:
                     f"{self.path} was begun with {key} = {_shown(old, key)}, not {_shown(new, key)}; "
                     "choose another name."
                 )
+        origin = Origin.read(self.path / "origin.json")
+        if origin is not None and (place := origin.changed(Origin.of(experiment))) is not None:
+            raise VHLError(
+                f"{place} has changed since {self.path} was begun; put it back, or choose another name."
+            )
         done = (self.manifest() or {"round": 0})["round"]
         if experiment.rounds < done:
             raise VHLError(
@@ -251,6 +265,8 @@ def find_runs(paths: Iterable[Path]) -> list[RunFolder]:
     found = []
     for path in paths:
         runs = list(_runs_in(path))
+        if path.suffix == ".html" and path.is_file():
+            continue  # a page about runs, caught by a pattern as runs/*
         if not runs:
             raise VHLError(f"{path} is no run folder and holds none; `vhl run` makes them under runs/.")
         found += runs

@@ -110,11 +110,21 @@ class Session:
                 self.folder.save_picture(picture(problem.virtual.images))
             self.folder.begin(self.experiment, problem.describe_data(), environment())
         else:
+            self._check_images(problem)
             self.folder.extend(self.experiment)
         if manifest is not None:
             self.folder.forget_all_but(manifest)
         self.folder.cut_back(self._saved_round)
         return simulation
+
+    def _check_images(self, problem: Problem) -> None:
+        """A file or folder may hold others by now."""
+        now = problem.describe_data()["fingerprint"]
+        if self.folder.data().get("fingerprint", now) != now:
+            raise VHLError(
+                f"The training images are others than when {self.folder.path} was begun; put them back, or "
+                "choose another name."
+            )
 
     def _own_problem(self, experiment: Experiment) -> Problem:
         return Problem(experiment, self._data_dir, self._on_progress, self._workshop)

@@ -345,6 +345,8 @@ def test_files_and_tables_are_read_in_order(tmp_path: Path):
         ({"rounds": "ten"}, "rounds = 'ten': input should be a valid integer"),
         ({"clients_per_round": "x"}, "clients_per_round = 'x': input should be a valid"),
         ({"clients_per_round": 0}, "clients_per_round = 0: input should be greater than 0."),
+        ({"name": "../other"}, "name = '../other': a run's folder lies inside the folder of runs"),
+        ({"name": "/tmp/run"}, "name = '/tmp/run': a run's folder lies inside the folder of runs"),
         ({"profile": "relase"}, "profile = 'relase': input should be 'paper' or 'release'."),
         ({"training": {"lr": -1}}, "training.lr = -1: input should be greater than 0."),
         ({"training": {"momentum": 1.0}}, "training.momentum = 1.0: input should be less than 1."),
@@ -411,8 +413,8 @@ def test_settings_are_listed_with_their_defaults():
 
 
 def test_options_are_listed_for_every_component():
-    assert options("algorithm")["fedprox"]["mu"] == ("μ: strength of the pull; 0 is FedAvg", 0.1)
-    assert set(options("partition")) == set(available("partitions"))
-    assert options("data")["folder"]["path"][1] == "must be set"
-    assert options("objective")["vhl"]["distance"][1].name == "supcon"
-    assert all("name" not in fields for key in PARTS for fields in options(key).values())
+    assert options("algorithms")["fedprox"]["mu"] == ("μ: strength of the pull; 0 is FedAvg", 0.1)
+    assert set(options("partitions")) == set(available("partitions"))
+    assert options("sources")["folder"]["path"][1] == "must be set"
+    assert options("objectives")["vhl"]["distance"][1].name == "supcon"
+    assert all("name" not in fields for room in PARTS.values() for fields in options(room).values())

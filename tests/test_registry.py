@@ -153,6 +153,11 @@ def test_names_values_and_tables_make_components(given, expected):
         ),
         ("generators", "dataset:cifr10", "There is no source called 'cifr10'; did you mean 'cifar10'?"),
         ("algorithms", "nowhere.py:Mine", "nowhere.py does not exist; give the path of your file"),
+        (
+            "algorithms",
+            "mine.py",
+            "'mine.py' is a file; add the class in it that you mean, as in mine.py:MyClass",
+        ),
         ("algorithms", "no.such.module:Mine", "'no.such.module:Mine' names neither a component nor a module"),
         ("algorithms", ":Mine", "':Mine' names neither a component nor a module"),
         ("algorithms", ".relative:Mine", "'.relative:Mine' names neither a component nor a module"),

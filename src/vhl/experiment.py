@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from vhl.algorithms.base import Algorithm
@@ -164,6 +172,13 @@ class Experiment(_Section):
     )
     device: str = Field("auto", description="auto, cpu or cuda")
 
+    @field_validator("name")
+    @classmethod
+    def _stays_inside(cls, name: str) -> str:
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts:
+            raise ValueError("a run's folder lies inside the folder of runs, which --runs-dir says")
+        return name
+
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
@@ -178,11 +193,11 @@ class Experiment(_Section):
         return _apply_release(filled) if filled.get("profile") == "release" else filled
 
     @classmethod
-    def read(cls, *layers: Path | Mapping[str, Any]) -> Experiment:
+    def read(cls, *layers: Path | str | Mapping[str, Any]) -> Experiment:
         """An experiment from TOML files and tables of settings; later ones win."""
         merged: dict[str, Any] = {}
         for layer in layers:
-            merged = merge(merged, read_toml(layer) if isinstance(layer, Path) else layer)
+            merged = merge(merged, layer if isinstance(layer, Mapping) else read_toml(Path(layer)))
         return cls.make(merged)
 
     @classmethod
@@ -334,16 +349,15 @@ def settings() -> dict[str, tuple[str, Any]]:
     return found
 
 
-def options(key: str) -> dict[str, dict[str, tuple[str, Any]]]:
-    """The options of every component that ``key`` can name: component, option, help text and default."""
-    return {
-        name: {
-            option: (field.description or "", _default_of(field))
-            for option, field in entry.load().model_fields.items()
-            if option != "name"
-        }
-        for name, entry in available(PARTS[key]).items()
-    }
+def options(room: str) -> dict[str, dict[str, tuple[str, Any]]]:
+    """The options of every component of a room: component, option, help text and default."""
+    return {name: options_of(entry.load()) for name, entry in available(room).items()}
+
+
+def options_of(cls: type[Component]) -> dict[str, tuple[str, Any]]:
+    """Option, help text and default."""
+    fields = {option: field for option, field in cls.model_fields.items() if option != "name"}
+    return {option: (field.description or "", _default_of(field)) for option, field in fields.items()}
 
 
 def _default_of(field: FieldInfo) -> Any:
@@ -353,7 +367,7 @@ def _default_of(field: FieldInfo) -> Any:
 def suggest_key(word: str) -> str:
     """The end of an error message about a key that does not exist: the one that was probably meant."""
     keys = list(settings())
-    for key in PARTS:
-        keys += sorted({f"{key}.{option}" for fields in options(key).values() for option in fields})
+    for key, room in PARTS.items():
+        keys += sorted({f"{key}.{option}" for fields in options(room).values() for option in fields})
     ends = [key for key in keys if key.split(".")[-1] == word.split(".")[-1]]
     return f"; did you mean {ends[0]!r}?" if ends else suggest(word, keys)

@@ -179,3 +179,10 @@ def test_a_profile_gives_way_to_what_is_set_beside_it_in_any_order() -> None:
         experiment = settings.read(["algorithm=fedprox", *words])
         assert experiment.table()["algorithm"]["mu"] == 0.3
         assert experiment.training.keep_momentum
+
+
+def test_a_setting_may_be_longer_than_any_file_name() -> None:
+    rounds = list(range(1, 200))
+    argument = f"keep_at={rounds}"
+    assert settings.read([argument]).keep_at == tuple(rounds)
+    assert settings.run_folder([argument]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +83,14 @@ def test_a_component_of_ones_own(tmp_path: Any, monkeypatch: pytest.MonkeyPatch)
     command = command_of(experiment)
     assert "algorithm=mine.py:Mine" in command and command.endswith("algorithm.twist=0.75")
     assert dotted(settings.read(shlex.split(command)[2:])) == dotted(experiment)
+
+
+def test_an_option_that_must_be_set_is_in_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "bounded.py"
+    file.write_text(
+        "from pydantic import Field\nfrom vhl.algorithms.fedavg import FedAvg\n\n\n"
+        "class Bounded(FedAvg):\n    bound: float = Field(gt=0)\n    other: int = 3\n"
+    )
+    given = {"name": f"{file}:Bounded", "bound": 2.5}
+    command = command_of(Experiment.make({"algorithm": given}))
+    assert command == USUAL.replace("fedavg", f"{file}:Bounded algorithm.bound=2.5")

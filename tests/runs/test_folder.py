@@ -168,6 +168,9 @@ def test_runs_and_folders_of_runs(tmp_path: Path) -> None:
     (tmp_path / "sweep" / "notes").mkdir()
     (tmp_path / "sweep" / "notes.txt").touch()
     assert [run.path for run in find_runs([alone, tmp_path / "sweep"])] == [alone, a, b]
+    page = tmp_path / "report.html"  # as `runs/*` finds it
+    page.touch()
+    assert [run.path for run in find_runs([page, alone])] == [alone]
 
 
 def test_runs_of_sweeps_inside_a_folder(tmp_path: Path) -> None:

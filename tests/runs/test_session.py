@@ -146,6 +146,21 @@ def test_a_run_is_not_continued_as_another(
     assert content(finished) == before
 
 
+def test_a_run_is_not_continued_on_other_images(
+    experiment: Experiment, run_in: Run, tmp_path: Path, complains: Any
+) -> None:
+    arrays = dict(np.load(experiment.data.path))
+    file = tmp_path / "mine.npz"
+    np.savez(file, **arrays)
+    own = experiment.with_(data={"path": str(file)}, rounds=1)
+    run = run_in(own, tmp_path)
+    list(Session(own.with_(rounds=2), str(tmp_path), resume=True))
+    np.savez(file, **{**arrays, "images": arrays["images"][::-1]})
+    with complains(run, "training images are others than when"):
+        list(Session(own.with_(rounds=3), tmp_path, resume=True))
+    assert len(RunFolder(run).records()) == 2
+
+
 def test_a_run_cannot_be_made_shorter(
     experiment: Experiment, finished: Path, content: Content, complains: Any
 ) -> None:

@@ -19,13 +19,27 @@ def command_of(experiment: Experiment) -> str:
     'data=digits partition=lda virtual=noise model=cnn objective=vhl algorithm=fedavg model.width=8'
     """
     words: dict[str, str] = {"profile": experiment.profile} if experiment.profile != "paper" else {}
-    words |= {part: _named(getattr(experiment, part)) for part in PARTS}
-    usual = dotted(Experiment.make(words))
+    parts: dict[str, Component] = {part: getattr(experiment, part) for part in PARTS}
+    usual = dotted(Experiment.make({**words, **{part: _least(own) for part, own in parts.items()}}))
+    words |= {part: _named(own) for part, own in parts.items()}
     named = {"name", "profile", *(f"{part}.name" for part in PARTS)}
+    required = {f"{part}.{option}" for part, own in parts.items() for option in _required(own)}
     for key, value in dotted(experiment).items():
-        if key not in named and value != usual.get(key):
+        if key not in named and (key in required or value != usual.get(key)):
             words[key] = _written(value)
     return shlex.join(["vhl", "run", *(f"{key}={value}" for key, value in words.items())])
+
+
+def _required(component: Component) -> list[str]:
+    """Options that it must have, but for the one after a colon."""
+    fields = type(component).model_fields
+    return [name for name in fields if fields[name].is_required() and name != type(component).primary]
+
+
+def _least(component: Component) -> dict[str, Any]:
+    """What it cannot be made without."""
+    table = component.model_dump(mode="json")
+    return {"name": _named(component), **{name: table[name] for name in _required(component)}}
 
 
 def _named(component: Component) -> str:

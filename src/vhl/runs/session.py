@@ -45,7 +45,7 @@ class Session:
     def __init__(
         self,
         experiment: Experiment,
-        runs: Path,
+        runs: Path | str,
         *,
         resume: bool = False,
         data_dir: Path | None = None,
@@ -58,7 +58,7 @@ class Session:
         """``make_problem`` says how the experiment becomes concrete, where that is not from its own data."""
         name = experiment.name or default_name(experiment)
         self.experiment = experiment.with_(name=name)
-        self.folder = RunFolder(runs / name)
+        self.folder = RunFolder(Path(runs) / name)
         self._resume, self._data_dir, self._workshop = resume, data_dir, workshop
         self._on_progress, self._on_note = on_progress, on_note
         self._followers = [Follower(tracker, on_note) for tracker in trackers]

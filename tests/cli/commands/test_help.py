@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def test_every_setting_has_help(vhl: Any, key: str) -> None:
 
 @pytest.mark.parametrize("part", list(PARTS))
 def test_every_option_of_every_component_has_help(vhl: Any, part: str) -> None:
-    for component, fields in options(part).items():
+    for component, fields in options(PARTS[part]).items():
         alone = words(vhl("help", f"{part}={component}").out)
         assert alone.startswith(f"{part}={component} ")
         for option, (description, _) in fields.items():
@@ -67,3 +68,24 @@ def test_a_section_and_a_last_word(vhl: Any) -> None:
 def test_an_option_without_a_default_must_be_set(vhl: Any) -> None:
     out = words(vhl("help", "data=folder").out)
     assert "data.path must be set" in out and "data.mean unset" in out and "Undefined" not in out
+
+
+def test_distances_are_a_part_inside_a_part(vhl: Any) -> None:
+    everything, inside = words(vhl("help").out), words(vhl("help", "objective.distance").out)
+    for name, entry in available("distances").items():
+        assert f"{name} {words(entry.summary)}" in everything
+        assert f"objective.distance={name} {words(entry.summary)}" in inside
+    assert "objective.distance.temperature 0.07" in words(vhl("help", "objective.distance=supcon").out)
+    assert "objective.distance.temperature 0.07" in words(vhl("help", "objective.distance.temperature").out)
+    assert "objective.distance has no option 'temprature'" in vhl("help", "objective.distance.temprature").err
+
+
+def test_a_part_of_ones_own(vhl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = (
+        "from pydantic import Field\nfrom vhl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n"
+        '    """Mine."""\n\n    bound: float = Field(gt=0, description="largest step")\n'
+    )
+    (tmp_path / "helped.py").write_text(source)
+    out = words(vhl("help", "algorithm=helped.py:Mine").out)
+    assert "algorithm=helped.py:Mine Mine." in out and "algorithm.bound must be set largest step" in out

@@ -10,8 +10,12 @@ from rich.table import Table
 
 from vhl.cli.display import console
 from vhl.errors import VHLError
-from vhl.experiment import PARTS, options, settings, suggest_key
-from vhl.registry import available, suggest
+from vhl.experiment import PARTS, options, options_of, settings, suggest_key
+from vhl.registry import available, identify, suggest
+
+_INSIDE = "objective.distance"
+_ROOMS = {**PARTS, _INSIDE: "distances"}
+"""Parts, and the one inside a part that has components which are nowhere else."""
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -19,34 +23,48 @@ def main(arguments: argparse.Namespace) -> None:
     if key is None:
         _everything()
         return
-    part, _, option = key.replace("=", ".", 1).partition(".")
-    if part in PARTS and option in available(PARTS[part]):
-        _component(part, option)
-    elif part in PARTS:
-        _part(part, option)
-    else:
+    part, option = _split(key)
+    if part not in _ROOMS:
         _settings(key)
+    elif option in available(_ROOMS[part]) or ":" in option:
+        _component(part, option)
+    else:
+        _part(part, option)
+    if key == _INSIDE:
+        _part(_INSIDE, "")
+
+
+def _split(key: str) -> tuple[str, str]:
+    """A part, and what follows it: a component or an option."""
+    if key.startswith((f"{_INSIDE}=", f"{_INSIDE}.")):
+        return _INSIDE, key[len(_INSIDE) + 1 :]
+    part, _, option = key.replace("=", ".", 1).partition(".")
+    return part, option
 
 
 def _everything() -> None:
     _print_settings({key: value for key, value in settings().items() if key not in PARTS})
-    for part, room in PARTS.items():
-        console.print(f"\n[bold]{part}[/]: {settings()[part][0]} (default: {settings()[part][1]})")
-        for name, entry in available(room).items():
+    about = {part: settings()[part] for part in PARTS} | {_INSIDE: options("objectives")["vhl"]["distance"]}
+    for part, (description, default) in about.items():
+        usual = getattr(default, "name", default)
+        console.print(f"\n[bold]{part}[/]: {description} (default: {usual})")
+        for name, entry in available(_ROOMS[part]).items():
             console.print(f"  [cyan]{name}[/]  {escape(entry.summary)}")
     console.print(
-        "\n`vhl help KEY` shows the options of one: vhl help objective=vhl, vhl help partition.alpha"
+        "\n`vhl help KEY` shows the options of one: vhl help objective=vhl, vhl help partition.alpha, "
+        "vhl help algorithm=my_method.py:MyMethod"
     )
 
 
 def _part(part: str, option: str) -> None:
     """All components of a part, or those that have an option."""
+    every = options(_ROOMS[part])
     found = {
         name: {key: value for key, value in fields.items() if not option or key == option}
-        for name, fields in options(part).items()
+        for name, fields in every.items()
     }
     if option and not any(found.values()):
-        names = {key for fields in options(part).values() for key in fields} | set(available(PARTS[part]))
+        names = {key for fields in every.values() for key in fields} | set(every)
         raise VHLError(f"{part} has no option {option!r}{suggest(option, names)}")
     for name, fields in found.items():
         if fields or not option:
@@ -54,9 +72,11 @@ def _part(part: str, option: str) -> None:
 
 
 def _component(part: str, name: str, fields: dict[str, tuple[str, Any]] | None = None) -> None:
-    entry = available(PARTS[part])[name]
-    console.print(f"[bold]{part}={name}[/]  {escape(entry.summary)}  [dim]{entry.module}[/]")
-    chosen = options(part)[name] if fields is None else fields
+    """One that is built in or installed, or of a file of one's own."""
+    cls, _ = identify(_ROOMS[part], {"name": name})
+    summary = (cls.__doc__ or "").strip().split("\n")[0]
+    console.print(f"[bold]{part}={name}[/]  {escape(summary)}  [dim]{cls.__module__}[/]")
+    chosen = options_of(cls) if fields is None else fields
     _print_settings({f"{part}.{key}": value for key, value in chosen.items()})
 
 
@@ -65,13 +85,15 @@ def _settings(key: str) -> None:
     found = {
         k: v for k, v in settings().items() if k == key or k.startswith(f"{key}.") or k.endswith(f".{key}")
     }
-    homes = {part: {name for name, fields in options(part).items() if key in fields} for part in PARTS}
+    homes = {
+        part: {n: own for n, own in options(room).items() if key in own} for part, room in _ROOMS.items()
+    }
     if not found and not any(homes.values()):
         raise VHLError(f"There is no setting {key!r}{suggest_key(key)}")
     _print_settings(found)
-    for part, names in homes.items():
-        for name in sorted(names):
-            _component(part, name, {key: options(part)[name][key]})
+    for part, having in homes.items():
+        for name in sorted(having):
+            _component(part, name, {key: having[name][key]})
 
 
 def _print_settings(found: dict[str, tuple[str, Any]]) -> None:

@@ -201,9 +201,11 @@ def test_counts_that_do_not_add_up_are_refused(change: str, experiment: Experime
         return reply
 
     deployment.grid.answers[1002] = answer
-    folder = deployment.run(experiment.with_(rounds=1), test="")
+    folder = deployment.run(experiment.with_(rounds=2), test="")
     assert any("s2: its reply is refused, test.0" in note for note in deployment.notes)
     assert folder.records()[0].accuracy is not None
+    hellos = [m for m in deployment.grid.sent if m.metadata.message_type == "query.hello"]
+    assert [m.metadata.dst_node_id for m in hellos] == [1000, 1001, 1002, 1002]  # it has to say it again
 
 
 # --- sites that go and come ----------------------------------------------------------------------------
@@ -258,6 +260,31 @@ def test_a_site_whose_data_have_changed_is_refused(experiment: Experiment, deplo
     folder = deployment.run(experiment.with_(rounds=3))
     assert folder.records()[2].left_out == [1]
     assert any("data of site s1 have changed" in note for note in deployment.notes)
+
+
+@pytest.mark.parametrize(
+    ("test", "asked"),
+    [("", ["train", "evaluate", "train", "evaluate"]), ("experiment", ["train", "train", "train"])],
+    ids=["seen in evaluation", "seen in training"],
+)
+def test_a_site_whose_images_change_takes_no_further_part(
+    test: str, asked: list[str], experiment: Experiment, deployment: Any
+) -> None:
+    """Neither in training nor in evaluation: what it holds out now may be what it trained on."""
+
+    def changing(message: Message, reply: Message) -> Message:
+        if round_of(message) == 1:  # the reply is made already, and of the old ones
+            deployment.grid.contexts[1001].node_config["data"] = "part:0"
+        return reply
+
+    answering(deployment, 1, changing)
+    folder = deployment.run(experiment.with_(rounds=4), test=test)
+    assert [record.left_out for record in folder.records()] == [[], [], [1], [1]]
+    own = [m.metadata.message_type for m in deployment.grid.sent if m.metadata.dst_node_id == 1001]
+    assert own == ["query.hello", *asked, "query.hello"]
+    refused = [note for note in deployment.notes if "refused" in note]
+    assert "Site s1: its reply is refused, it speaks of" in refused[0]
+    assert "the data of site s1 have changed since the run began" in refused[1]
 
 
 def test_a_site_that_lost_its_state_begins_anew_and_says_so(experiment: Experiment, deployment: Any) -> None:

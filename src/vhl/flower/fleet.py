@@ -13,7 +13,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.flower.orders import Complaint
 from vhl.flower.terms import Facts
-from vhl.flower.wire import RefusedError, from_text, to_text
+from vhl.flower.wire import OtherImagesError, RefusedError, from_text, to_text
 
 _PAUSE = 0.2  # seconds between looks for replies
 _ASK_AGAIN = 60.0  # seconds until a node that did not answer well is asked once more who it is
@@ -142,6 +142,22 @@ class Fleet:
             self.note(f"Site {name} did not answer within {seconds:g} s.")
             del self.nodes[name]
         return {name: found[name] for name in contents if name in found}
+
+    def check_samples(self, name: str, samples: int) -> None:
+        """A reply was made of as many training images as agreed, whatever it is about."""
+        agreed = sum(self.facts[name].train)
+        if samples != agreed:
+            raise OtherImagesError(f"it speaks of {samples} samples, and the site has {agreed}")
+
+    def refuse(self, name: str, error: RefusedError) -> None:
+        """Say why a site's reply does not count.
+
+        One that speaks of other images than agreed must say hello again: what it holds out now may be what
+        it trained on.
+        """
+        self.note(f"Site {name}: its reply is refused, {error}.")
+        if isinstance(error, OtherImagesError):
+            self.nodes.pop(name, None)
 
     def _push(self, kind: str, node: int, content: RecordDict, seconds: float) -> str:
         """Send a message that is worth an answer for so long: one at a time, for others may be too large."""

@@ -30,7 +30,17 @@ from vhl.flower.fleet import Fleet
 from vhl.flower.forms import total_names, update_forms
 from vhl.flower.orders import Order, Report
 from vhl.flower.terms import Terms
-from vhl.flower.wire import Form, RefusedError, flatten, from_arrays, from_text, to_arrays, to_text, without
+from vhl.flower.wire import (
+    Form,
+    OtherImagesError,
+    RefusedError,
+    flatten,
+    from_arrays,
+    from_text,
+    to_arrays,
+    to_text,
+    without,
+)
 
 RECEIPT = "site.round"
 """Where the server's copy of a client's state says which round's state at the site counts."""
@@ -92,7 +102,7 @@ class DeployedProblem(Problem):
 
         def check(name: str, seen: Mapping[str, Tensor]) -> None:
             if seen["counts"].tolist() != self.natural.counts[self.terms.sites.index(name)].tolist():
-                raise RefusedError("it counts other images than the site has")
+                raise OtherImagesError("it counts other images than the site has")
 
         found = self.exchange.look(
             "query.moments", model.parameters, model.buffers, self.terms.sites, lambda name: forms, check
@@ -140,7 +150,7 @@ class RemoteLanes(Lanes):
                 try:
                     sites[name].outcome = self._outcome(sites[name], content)
                 except RefusedError as error:
-                    problem.fleet.note(f"Site {name}: its reply is refused, {error}.")
+                    problem.fleet.refuse(name, error)
             return {name for name in names if sites[name].outcome is not None}
 
         problem.exchange.until_enough(f"round {tickets[0].job.round + 1}", list(sites), ask)
@@ -158,16 +168,15 @@ class RemoteLanes(Lanes):
     def _outcome(self, ticket: Ticket, content: RecordDict) -> Outcome:
         """A reply that passed every check, as if the client had trained here."""
         job, device, run = ticket.job, self._problem.device, self._problem.terms.run
+        site = self._problem.terms.sites[job.client]
         report = Report.read(from_text(content, "report"))
         if (report.run, report.round) != (run, job.round):
             raise RefusedError(f"it is of round {report.round + 1} of run {report.run}")
-        if report.samples != len(job.samples):
-            raise RefusedError(f"it speaks of {report.samples} samples, and the site has {len(job.samples)}")
+        self._problem.fleet.check_samples(site, report.samples)
         if set(report.totals) != self._totals:
             raise RefusedError(f"its totals are {sorted(report.totals)}")
         vectors = {n: v.to(device) for n, v in from_arrays(content, "update", self._forms).items()}
         if report.lost_state:
-            site = self._problem.terms.sites[job.client]
             self._problem.fleet.note(f"Site {site} had lost its state and began anew.")
         message = without("message.", vectors)
         update = Update(job.client, ticket.task.work(job), vectors["parameters"], vectors["buffers"], message)
@@ -206,7 +215,7 @@ class RemoteEvaluator(Evaluator):
         held = _held_out(self._problem, name)
         for key, count in counts.items():
             if (count < 0).any() or count.sum(1).tolist() != held[key.split(".")[0]]:
-                raise RefusedError(f"{key} does not add up to the images that the site has")
+                raise OtherImagesError(f"{key} does not add up to the images that the site has")
 
 
 def _held_out(problem: DeployedProblem, site: str) -> dict[str, list[int]]:

@@ -208,6 +208,25 @@ def test_counts_that_do_not_add_up_are_refused(change: str, experiment: Experime
     assert [m.metadata.dst_node_id for m in hellos] == [1000, 1001, 1002, 1002]  # it has to say it again
 
 
+def test_a_round_says_where_not_all_test_images_were_counted(experiment: Experiment, deployment: Any) -> None:
+    """And such a round is not the best by validation, however well it does on the images of the others."""
+
+    def answer(message: Message, context: Any) -> Message | None:
+        reply = client_app.app(message, context)
+        last = message.metadata.message_type == "evaluate" and round_of(message) == 3
+        return None if last else reply
+
+    deployment.grid.answers[1001] = answer
+    folder = deployment.run(experiment.with_(data={"validation": 0.2}), test="", round_timeout=0.3)
+    records, counted = folder.records(), [sum(own["test"]) for own in folder.data()["deployment"]["facts"]]
+    assert [record.tested for record in records] == [None, None, counted[0] + counted[2]]
+    assert [record.validation_accuracy is None for record in records] == [False, False, True]
+    said = [note for note in deployment.notes if note.startswith("round ")]
+    assert f"% of {records[2].tested} of {sum(counted)} test images" in said[2]
+    assert "test images" not in said[1]
+    assert folder.manifest()["best"]["round"] < 3
+
+
 # --- sites that go and come ----------------------------------------------------------------------------
 
 

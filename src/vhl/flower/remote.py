@@ -22,6 +22,7 @@ from vhl.engine.material import NaturalData
 from vhl.engine.numerics import Numerics
 from vhl.engine.problem import Problem, choose_device
 from vhl.engine.recipe import Note
+from vhl.engine.record import Record
 from vhl.engine.task import Job, Outcome, Task
 from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
@@ -60,6 +61,8 @@ class DeployedProblem(Problem):
         """``own`` are the server's images: ``test``, and ``validation`` where there are any."""
         self.fleet, experiment = fleet, terms.experiment
         self._tests_here = own is not None
+        self.tested: int | None = None
+        """Test images that the last evaluation counted, where sites did not answer for all of them."""
         if own is None and not any(sum(fleet.facts[name].test) for name in terms.sites):
             raise VHLError("No site holds out images to test on; set test to images that the server has.")
         numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
@@ -93,6 +96,10 @@ class DeployedProblem(Problem):
         if not self._tests_here:
             found["test_samples"] = sum(sum(own.test) for own in facts)
         return {**found, "deployment": {"run": self.terms.run, "facts": [own.model_dump() for own in facts]}}
+
+    def marked(self, record: Record) -> Record:
+        """The record of the last round, with how many test images were counted if not all were."""
+        return record if record.accuracy is None else record.model_copy(update={"tested": self.tested})
 
     def moments(self, model: FlatModel) -> dict[str, Tensor]:
         """Summed over the sites, of which no one sees another's."""
@@ -191,7 +198,7 @@ def _order(job: Job) -> Order:
 
 
 class RemoteEvaluator(Evaluator):
-    """Sums the counts of the sites' held-out images."""
+    """Sums the counts of the held-out images of the sites that answer."""
 
     def __init__(self, problem: DeployedProblem) -> None:
         self._problem = problem
@@ -203,6 +210,11 @@ class RemoteEvaluator(Evaluator):
             "evaluate", server.parameters, server.buffers, with_images, self._forms, self._check
         )
         keys = sorted({key for counts in found.values() for key in counts})
+        problem.tested = None
+        if len(found) < len(with_images):
+            problem.tested = sum(int(own["test.0"].sum()) for own in found.values())
+            # The best round is chosen by validation: the easier images of a few sites must not decide.
+            keys = [key for key in keys if key.startswith("test.")]
         return Fetch({key: _total([own[key] for own in found.values() if key in own]) for key in keys})
 
     def _forms(self, name: str) -> dict[str, Form]:

@@ -90,10 +90,10 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
     """Run the rounds that are left, and write the run's page."""
     read_experiment({"experiment": experiment.table()})  # as every site will, and with an error now
     fleet = Fleet(grid, experiment, settings.patience, note)
-    session: Session
 
     def problem(named: Experiment) -> Problem:
-        return _problem(named, session.folder, fleet, settings)
+        folder.problem = _problem(named, folder, fleet, settings)
+        return folder.problem
 
     session = Session(
         experiment,
@@ -103,13 +103,23 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
         on_note=note,
         make_problem=problem,
     )
+    session.folder = folder = _Folder(session.folder.path)
     for record in session:
-        note(_describe(record, session.experiment))
-    write_report([session.folder], session.folder.path / "report.html")
-    return session.folder
+        note(_describe(folder.problem.marked(record), session.experiment, folder.data()["test_samples"]))
+    write_report([folder], folder.path / "report.html")
+    return folder
 
 
-def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Problem:
+class _Folder(RunFolder):
+    """A run folder whose records say where an accuracy is that of a part of the test images."""
+
+    problem: DeployedProblem
+
+    def append(self, record: Record) -> None:
+        super().append(self.problem.marked(record))
+
+
+def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> DeployedProblem:
     """From what sites say, or have said when the run began."""
     if folder.exists:
         known = folder.data().get("deployment")
@@ -145,9 +155,10 @@ def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
     return replace(dataset, test=both, validation=None), terms
 
 
-def _describe(record: Record, experiment: Experiment) -> str:
+def _describe(record: Record, experiment: Experiment, test_images: int) -> str:
     words = [f"round {record.round}/{experiment.rounds}"]
     if record.accuracy is not None:
-        words.append(f"accuracy {100 * record.accuracy:.1f}%")
+        part = "" if record.tested is None else f" of {record.tested} of {test_images} test images"
+        words.append(f"accuracy {100 * record.accuracy:.1f}%{part}")
     words.append(f"{len(record.clients) - len(record.left_out)} of {len(record.clients)} sites")
     return "  ".join([*words, f"{record.seconds:.0f} s"])

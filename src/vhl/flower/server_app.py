@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -50,7 +51,8 @@ class Settings:
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
         chosen = {key: config.get(key, default) for key, (default, _) in SETTINGS.items()}
-        names = [name.strip() for name in str(chosen["classes"]).split(",")]
+        classes = unicodedata.normalize("NFC", str(chosen["classes"]))  # as those of the sites' folders
+        names = [name.strip() for name in classes.split(",")]
         return cls(
             sites=int(chosen["sites"]),
             test=str(chosen["test"]),

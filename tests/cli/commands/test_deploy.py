@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -125,6 +127,35 @@ def test_local_as_asked_for(vhl: Any, recorded: type[Recorded]) -> None:
     vhl("deploy", "local", "2", "--insecure", "--resume")
     assert recorded.last.insecure and recorded.last.settings["resume"]
     assert recorded.last.experiment.name == "digits-lda-fedavg-vhl-seed0"
+
+
+@pytest.fixture
+def clinics() -> str:
+    """Images of two clinics."""
+    digits = load_digits()
+    images, sites = (digits.images[:40] * 15).astype(np.uint8), np.array(["north", "south"] * 20)
+    np.savez("clinics.npz", images=images, labels=digits.target[:40], sites=sites)
+    return "data=npz:clinics.npz"
+
+
+def test_local_with_data_that_name_their_sites(vhl: Any, recorded: type[Recorded], clinics: str) -> None:
+    assert vhl("deploy", "local", "2", clinics, "partition=given").code == 0
+    assert recorded.last.experiment.partition.name == "given" and len(recorded.last.sites) == 2
+    answer = vhl("deploy", "local", "3", clinics, "partition=given", "name=three")
+    answer.complains("partition = given", "the number of sites is 2, not 3", "vhl deploy local 2")
+    vhl("deploy", "local", "2", "partition=centralized").complains("is 1, not 2", "vhl deploy local 1")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [(["data=folder:nowhere"], "nowhere"), (["partition=given"], "partition = given needs data")],
+    ids=str,
+)
+def test_local_starts_nothing_where_the_data_are_missing(
+    vhl: Any, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch, words: list[str], text: str
+) -> None:
+    monkeypatch.setattr(local, "LocalDeployment", lambda *_, **__: pytest.fail("it was started"))
+    vhl("deploy", "local", "2", *words).complains(text)
 
 
 def test_logs_stay_where_something_went_wrong(vhl: Any, recorded: type[Recorded]) -> None:

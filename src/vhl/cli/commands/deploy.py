@@ -10,6 +10,7 @@ from pathlib import Path
 
 from vhl.cli import settings
 from vhl.cli.display import console
+from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.folder import RunFolder
@@ -61,11 +62,13 @@ def _commands(arguments: argparse.Namespace) -> None:
 def _local(arguments: argparse.Namespace) -> None:
     """Site I has part I of the partition; logs are kept only where something went wrong."""
     experiment = settings.read(arguments.settings)
-    experiment = experiment.with_(partition={"clients": arguments.sites})
+    if "clients" in type(experiment.partition).model_fields:
+        experiment = experiment.with_(partition={"clients": arguments.sites})
     experiment = experiment.with_(name=experiment.name or default_name(experiment))
     run = RunFolder(arguments.runs_dir / experiment.name)
     if run.exists and not arguments.resume:
         raise VHLError(f"{run.path} exists already; --resume continues it, name=NAME begins another.")
+    _check_parts(experiment, arguments.sites)
     folder = Path(tempfile.mkdtemp(prefix="vhl-deploy-"))
     try:
         _run(experiment, arguments, folder)
@@ -74,6 +77,17 @@ def _local(arguments: argparse.Namespace) -> None:
         raise KeyboardInterrupt("The same command with --resume continues." if run.exists else "") from None
     shutil.rmtree(folder)
     _say(f"The run is in {run.path}.")
+
+
+def _check_parts(experiment: Experiment, sites: int) -> None:
+    """Refuse at once what each site would find out by itself, and say in its own log."""
+    dataset = experiment.data.load(data_directory(), experiment.seeds.data)
+    parts = len(experiment.partition.assign(dataset, experiment.seeds.data))
+    if parts != sites:
+        raise VHLError(
+            f"With partition = {experiment.partition.name} and these data the number of sites is {parts}, "
+            f"not {sites}; use `vhl deploy local {parts}`, or another partition."
+        )
 
 
 def _run(experiment: Experiment, arguments: argparse.Namespace, folder: Path) -> None:

@@ -24,6 +24,7 @@ from vhl.flower.folder import read_settings
 
 def test_init(vhl: Any) -> None:
     Path("mine.toml").write_text("rounds = 5\n", encoding="utf-8")
+    Path("here").mkdir()
     words = [
         "mine.toml",
         "algorithm=scaffold",
@@ -36,13 +37,39 @@ def test_init(vhl: Any) -> None:
     ]
     answer = vhl("deploy", "init", "app", "--sites", "3", *words)
     assert answer.code == 0 and "vhl deploy commands app" in answer.out
-    expected = Experiment.make({"rounds": 5, "algorithm": "scaffold"})
+    expected = Experiment.make({"rounds": 5, "algorithm": "scaffold", "partition": "given"})
     assert Experiment.read(Path("app/experiment.toml")) == expected
     settings = read_settings(Path("app"))
-    assert (settings["sites"], settings["test"]) == (3, "folder:here")
+    assert (settings["sites"], settings["test"]) == (3, f"folder:{Path('here').absolute()}")
     assert settings["runs-dir"] == str(Path("out").absolute())
     assert settings["data-dir"] == str(Path("d").absolute())
     vhl("deploy", "init", "app", "--sites", "3").complains("app", "exists")
+
+
+@pytest.mark.parametrize(
+    ("words", "partition"),
+    [
+        ([], "given"),
+        (["data=folder:-", "data.size=64"], "given"),
+        (["partition=iid"], "iid"),
+        (["partition.clients=5"], "lda"),
+        (["dealt.toml"], "classes"),
+        (["--test", "experiment"], "lda"),
+    ],
+    ids=str,
+)
+def test_what_sites_bring_is_not_dealt_out(vhl: Any, words: list[str], partition: str) -> None:
+    """Unless somebody says how, or each site has a part of the experiment's own data."""
+    Path("dealt.toml").write_text("partition = 'classes'\n", encoding="utf-8")
+    assert vhl("deploy", "init", "app", "--sites", "2", *words).code == 0
+    assert Experiment.read(Path("app/experiment.toml")).partition.name == partition
+
+
+@pytest.mark.parametrize("kind", ["folder", "npz"])
+def test_test_images_that_are_not_there(vhl: Any, kind: str) -> None:
+    words = ["--test", f"{kind}:nowhere"]
+    vhl("deploy", "init", "app", "--sites", "2", *words).complains(Path("nowhere").absolute(), "--test")
+    assert not Path("app").exists()
 
 
 def test_init_without_more(vhl: Any) -> None:

@@ -388,6 +388,16 @@ def test_a_run_that_continues_waits_for_sites_that_come_late_but_not_for_ever(
     assert [record.left_out for record in folder.records()] == [[], [2]]
 
 
+def test_a_run_that_exists_is_continued_by_flower(experiment: Experiment, deployment: Any) -> None:
+    """By the words of `flwr run`: those of `vhl run` mean nothing on a server."""
+    deployment.run(experiment.with_(rounds=1))
+    with pytest.raises(VHLError) as found:
+        deployment.run(experiment.with_(rounds=1))
+    sentence = str(found.value)
+    assert "flwr run app vhl --run-config 'resume=true'" in sentence and "app/experiment.toml" in sentence
+    assert str(deployment.folder / "runs" / "run") in sentence and "--resume" not in sentence
+
+
 def test_a_simulation_is_no_run_of_sites(experiment: Experiment, deployment: Any, tmp_path: Path) -> None:
     list(Session(experiment, tmp_path / "runs", data_dir=tmp_path))
     with pytest.raises(VHLError, match="is no run of sites"):

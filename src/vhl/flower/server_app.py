@@ -106,6 +106,11 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
         make_problem=problem,
     )
     session.folder = folder = _Folder(session.folder.path)
+    if folder.exists and not settings.resume:
+        raise VHLError(
+            f"{folder.path} exists already; `flwr run app vhl --run-config 'resume=true'` "
+            "continues it, another `name` in app/experiment.toml begins another."
+        )
     for record in session:
         note(_describe(folder.problem.marked(record), session.experiment, folder.data()["test_samples"]))
     write_report([folder], folder.path / "report.html")

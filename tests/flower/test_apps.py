@@ -159,6 +159,7 @@ def test_folders_at_the_sites(clinics: list[dict[str, Any]], experiment: Experim
     folder = deployment.run(experiment, test="")
     data = folder.data()
     assert data["classes"] == ["class0", "class1", "class2"] and data["channels"] == 3
+    assert "3 classes: class0, class1, class2. One site alone has class2 (c)." in deployment.notes
     assert data["counts"] == [[48, 48, 0], [0, 48, 0], [48, 0, 48]] and data["test_samples"] == 60
     assert folder.records()[-1].accuracy > 0.6
     assert '"folder, given"' in (folder.path / "report.html").read_text(encoding="utf-8")

@@ -186,7 +186,7 @@ def test_a_node_that_describes_its_data_wrongly_is_refused(
     deployment.grid.answers[1002] = answer
     folder = deployment.run(experiment.with_(rounds=1), sites=2)
     assert folder.data()["sites"] == ["s0", "s1"]
-    assert any(note.startswith("A node is refused") for note in deployment.notes)
+    assert any(note.startswith("Node 1002 is refused") for note in deployment.notes)
 
 
 @pytest.mark.parametrize("change", ["more", "negative"])
@@ -264,6 +264,20 @@ def test_a_site_that_has_gone_is_not_asked_until_it_is_back(experiment: Experime
         deployment.notes[1],
         "Site s1 has gone.",
         deployment.notes[1],
+    ]
+
+
+def test_a_site_that_comes_too_late_is_told_to_take_no_part(experiment: Experiment, deployment: Any) -> None:
+    def joining(message: Message, reply: Message) -> Message:
+        deployment.grid.present.add(1002)
+        return reply
+
+    deployment.grid.present.discard(1002)
+    answering(deployment, 0, joining)
+    folder = deployment.run(experiment.with_(rounds=2), sites=2)
+    assert folder.data()["sites"] == ["s0", "s1"]
+    assert [note for note in deployment.notes if "s2" in note] == [
+        "Site s2 has come, but takes no part: the run was begun without it."
     ]
 
 

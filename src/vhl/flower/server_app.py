@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import unicodedata
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Context
@@ -32,6 +32,7 @@ from vhl.runs.folder import RunFolder
 from vhl.runs.session import Session
 
 _OWN = "experiment"
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,29 @@ class Settings:
         chosen = {key: config.get(key, default) for key, (default, _) in SETTINGS.items()}
         classes = unicodedata.normalize("NFC", str(chosen["classes"]))  # as those of the sites' folders
         names = [name.strip() for name in classes.split(",")]
+
+        def number(key: str, kind: Callable[[str], _Number], least: int) -> _Number:
+            try:
+                if (found := kind(str(chosen[key]))) >= least:
+                    return found
+            except ValueError:
+                pass
+            raise VHLError(
+                f"{key} = {chosen[key]!r} in the run's settings is no number from {least} up; change it in "
+                "app/pyproject.toml or --run-config."
+            )
+
         return cls(
-            sites=int(chosen["sites"]),
+            sites=number("sites", int, 1),
             test=str(chosen["test"]),
             classes=tuple(name for name in names if name),
             runs=Path(str(chosen["runs-dir"])),
             data_dir=data_directory(str(chosen["data-dir"])),
             resume=bool(chosen["resume"]),
             patience=Patience(
-                reply=float(chosen["round-timeout"]),
-                sites=float(chosen["wait"]),
-                least=int(chosen["min-sites"]),
+                reply=number("round-timeout", float, 0),
+                sites=number("wait", float, 0),
+                least=number("min-sites", int, 0),
             ),
         )
 
@@ -137,6 +150,7 @@ def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: 
     else:
         facts, run = fleet.gather(settings.sites), uuid.uuid4().hex
     terms, counts = agree(run, experiment, facts, settings.classes)
+    fleet.note(_describe_classes(terms, counts))
     own, terms = _own_data(terms, settings)
     return DeployedProblem(terms, counts, fleet, own, settings.data_dir)
 
@@ -160,6 +174,17 @@ def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
         np.concatenate([dataset.train.labels, dataset.test.labels]),
     )
     return replace(dataset, test=both, validation=None), terms
+
+
+def _describe_classes(terms: Terms, counts: np.ndarray) -> str:
+    """What all predict; a class at one site alone may be another's under a name that differs by a letter."""
+    sentence = f"{len(terms.classes)} classes: {', '.join(terms.classes)}."
+    alone = [
+        f"{name} ({terms.sites[int(column.argmax())]})"
+        for name, column in zip(terms.classes, counts.T, strict=True)
+        if np.count_nonzero(column) == 1 < len(terms.sites)
+    ]
+    return f"{sentence} One site alone has {', '.join(alone)}." if alone else sentence
 
 
 def _describe(record: Record, experiment: Experiment, test_images: int) -> str:

@@ -153,12 +153,16 @@ def clinics(tmp_path: Path) -> list[dict[str, Any]]:
 def test_folders_at_the_sites(clinics: list[dict[str, Any]], experiment: Experiment, deploy: Any) -> None:
     deployment = deploy(clinics)
     data = {"name": "folder", "path": "-", "size": 8}
-    experiment = experiment.with_(data=data, algorithm="fedavg", training={"epochs": 5}, rounds=8)
+    experiment = experiment.with_(
+        data=data, partition="given", algorithm="fedavg", training={"epochs": 5}, rounds=8
+    )
     folder = deployment.run(experiment, test="")
     data = folder.data()
     assert data["classes"] == ["class0", "class1", "class2"] and data["channels"] == 3
+    assert "3 classes: class0, class1, class2. One site alone has class2 (c)." in deployment.notes
     assert data["counts"] == [[48, 48, 0], [0, 48, 0], [48, 0, 48]] and data["test_samples"] == 60
     assert folder.records()[-1].accuracy > 0.6
+    assert '"folder, given"' in (folder.path / "report.html").read_text(encoding="utf-8")
 
 
 def test_classes_mean_and_deviation_may_be_fixed(

@@ -96,7 +96,8 @@ def test_flower_finds_the_superlink(text: str, tmp_path: Path, monkeypatch: pyte
     assert block is not None
     home.mkdir()
     (home / "config.toml").write_text('[superlink]\ndefault = "other"\n', encoding="utf-8")
-    subprocess.run(["bash", "-e"], input=block[0], text=True, check=True, cwd=tmp_path)
+    for _ in range(2):  # a table that stands there twice is one that Flower cannot read
+        subprocess.run(["bash", "-e"], input=block[0], text=True, check=True, cwd=tmp_path)
     connection = read_superlink_connection("vhl")
     assert connection.address == "127.0.0.1:8000" and not connection.insecure
     assert connection.root_certificates == str(tmp_path / "keys" / "ca.pem")

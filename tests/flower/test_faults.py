@@ -186,7 +186,7 @@ def test_a_node_that_describes_its_data_wrongly_is_refused(
     deployment.grid.answers[1002] = answer
     folder = deployment.run(experiment.with_(rounds=1), sites=2)
     assert folder.data()["sites"] == ["s0", "s1"]
-    assert any(note.startswith("A node is refused") for note in deployment.notes)
+    assert any(note.startswith("Node 1002 is refused") for note in deployment.notes)
 
 
 @pytest.mark.parametrize("change", ["more", "negative"])
@@ -201,9 +201,30 @@ def test_counts_that_do_not_add_up_are_refused(change: str, experiment: Experime
         return reply
 
     deployment.grid.answers[1002] = answer
-    folder = deployment.run(experiment.with_(rounds=1), test="")
+    folder = deployment.run(experiment.with_(rounds=2), test="")
     assert any("s2: its reply is refused, test.0" in note for note in deployment.notes)
     assert folder.records()[0].accuracy is not None
+    hellos = [m for m in deployment.grid.sent if m.metadata.message_type == "query.hello"]
+    assert [m.metadata.dst_node_id for m in hellos] == [1000, 1001, 1002, 1002]  # it has to say it again
+
+
+def test_a_round_says_where_not_all_test_images_were_counted(experiment: Experiment, deployment: Any) -> None:
+    """And such a round is not the best by validation, however well it does on the images of the others."""
+
+    def answer(message: Message, context: Any) -> Message | None:
+        reply = client_app.app(message, context)
+        last = message.metadata.message_type == "evaluate" and round_of(message) == 3
+        return None if last else reply
+
+    deployment.grid.answers[1001] = answer
+    folder = deployment.run(experiment.with_(data={"validation": 0.2}), test="", round_timeout=0.3)
+    records, counted = folder.records(), [sum(own["test"]) for own in folder.data()["deployment"]["facts"]]
+    assert [record.tested for record in records] == [None, None, counted[0] + counted[2]]
+    assert [record.validation_accuracy is None for record in records] == [False, False, True]
+    said = [note for note in deployment.notes if note.startswith("round ")]
+    assert f"% of {records[2].tested} of {sum(counted)} test images" in said[2]
+    assert "test images" not in said[1]
+    assert folder.manifest()["best"]["round"] < 3
 
 
 # --- sites that go and come ----------------------------------------------------------------------------
@@ -246,6 +267,20 @@ def test_a_site_that_has_gone_is_not_asked_until_it_is_back(experiment: Experime
     ]
 
 
+def test_a_site_that_comes_too_late_is_told_to_take_no_part(experiment: Experiment, deployment: Any) -> None:
+    def joining(message: Message, reply: Message) -> Message:
+        deployment.grid.present.add(1002)
+        return reply
+
+    deployment.grid.present.discard(1002)
+    answering(deployment, 0, joining)
+    folder = deployment.run(experiment.with_(rounds=2), sites=2)
+    assert folder.data()["sites"] == ["s0", "s1"]
+    assert [note for note in deployment.notes if "s2" in note] == [
+        "Site s2 has come, but takes no part: the run was begun without it."
+    ]
+
+
 def test_a_site_whose_data_have_changed_is_refused(experiment: Experiment, deployment: Any) -> None:
     def leaving(message: Message, reply: Message) -> Message:
         deployment.grid.present.discard(1001)
@@ -258,6 +293,31 @@ def test_a_site_whose_data_have_changed_is_refused(experiment: Experiment, deplo
     folder = deployment.run(experiment.with_(rounds=3))
     assert folder.records()[2].left_out == [1]
     assert any("data of site s1 have changed" in note for note in deployment.notes)
+
+
+@pytest.mark.parametrize(
+    ("test", "asked"),
+    [("", ["train", "evaluate", "train", "evaluate"]), ("experiment", ["train", "train", "train"])],
+    ids=["seen in evaluation", "seen in training"],
+)
+def test_a_site_whose_images_change_takes_no_further_part(
+    test: str, asked: list[str], experiment: Experiment, deployment: Any
+) -> None:
+    """Neither in training nor in evaluation: what it holds out now may be what it trained on."""
+
+    def changing(message: Message, reply: Message) -> Message:
+        if round_of(message) == 1:  # the reply is made already, and of the old ones
+            deployment.grid.contexts[1001].node_config["data"] = "part:0"
+        return reply
+
+    answering(deployment, 1, changing)
+    folder = deployment.run(experiment.with_(rounds=4), test=test)
+    assert [record.left_out for record in folder.records()] == [[], [], [1], [1]]
+    own = [m.metadata.message_type for m in deployment.grid.sent if m.metadata.dst_node_id == 1001]
+    assert own == ["query.hello", *asked, "query.hello"]
+    refused = [note for note in deployment.notes if "refused" in note]
+    assert "Site s1: its reply is refused, it speaks of" in refused[0]
+    assert "the data of site s1 have changed since the run began" in refused[1]
 
 
 def test_a_site_that_lost_its_state_begins_anew_and_says_so(experiment: Experiment, deployment: Any) -> None:
@@ -340,6 +400,16 @@ def test_a_run_that_continues_waits_for_sites_that_come_late_but_not_for_ever(
     monkeypatch.setattr(deployment.grid, "get_node_ids", slowly)
     folder = deployment.run(experiment.with_(rounds=2), resume=True, wait=0.3)
     assert [record.left_out for record in folder.records()] == [[], [2]]
+
+
+def test_a_run_that_exists_is_continued_by_flower(experiment: Experiment, deployment: Any) -> None:
+    """By the words of `flwr run`: those of `vhl run` mean nothing on a server."""
+    deployment.run(experiment.with_(rounds=1))
+    with pytest.raises(VHLError) as found:
+        deployment.run(experiment.with_(rounds=1))
+    sentence = str(found.value)
+    assert "flwr run app vhl --run-config 'resume=true'" in sentence and "app/experiment.toml" in sentence
+    assert str(deployment.folder / "runs" / "run") in sentence and "--resume" not in sentence
 
 
 def test_a_simulation_is_no_run_of_sites(experiment: Experiment, deployment: Any, tmp_path: Path) -> None:

@@ -259,6 +259,11 @@ def test_a_picture_is_made_once_until_its_file_changes(
     assert len(calls) == 2
 
 
+def test_rounds_that_were_tested_on_a_part_are_counted(write: Write, record: Any, tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [record(1, 0.5), record(2, 0.9, tested=4), record(3, 0.6)])
+    assert [group["partly_tested"] for group in content([run])["groups"]] == [1]
+
+
 # --- runs that are not as they should be ---------------------------------------------------------------
 
 

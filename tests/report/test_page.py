@@ -244,12 +244,14 @@ def test_clients_that_were_left_out_are_counted(
     records = [json.loads(line) for line in lines]
     for record, count in zip(records[1:3], (1, 2), strict=True):
         record["left_out"] = record["clients"][:count]
+    records[1]["tested"] = 4
     text = "".join(json.dumps(record) + "\n" for record in records)
     (run.path / "metrics.jsonl").write_text(text, encoding="utf-8")
     write_report([run], tmp_path / "report.html")
     with open_in_browser(tmp_path / "report.html") as look:
         of = sum(len(record["clients"]) for record in records)
         assert f"3 of {of} models of clients left out of averages" in look.texts(".card")[0]
+        assert "images of sites that did not answer: 1" in look.texts(".card")[0]
     assert not any("left out" in card for card in seen.texts(".card"))
 
 

@@ -15,6 +15,9 @@ class Record(BaseModel):
     natural_accuracy: float | None = Field(None, description="the same, argmax over the natural outputs")
     validation_accuracy: float | None = Field(None, description="as accuracy, on the validation set")
     per_class: list[float | None] | None = Field(None, description="accuracy of each class")
+    tested: int | None = Field(
+        None, description="test images behind these, where sites did not answer for all of them"
+    )
     loss: dict[str, float] = Field(description="each term of the objective, mean over the clients' steps")
     train_accuracy: float | None = Field(description="clients' own natural samples, while training")
     virtual_accuracy: float | None = Field(None, description="virtual samples, while training")

@@ -19,7 +19,7 @@ from vhl.engine.problem import Problem
 from vhl.engine.threads import choose_threads
 from vhl.errors import VHLError
 from vhl.flower.forms import model_forms, server_forms
-from vhl.flower.orders import Complaint, Order, Report
+from vhl.flower.orders import Complaint, Order, Report, Sight
 from vhl.flower.site import Settings, Site, SiteError, saying
 from vhl.flower.terms import Terms, read_experiment
 from vhl.flower.wire import RefusedError, from_arrays, from_text, prefixed, to_arrays, to_text, unflatten
@@ -119,5 +119,5 @@ def _look(content: RecordDict, site: Site, see: Callable[[Problem, Server], Vect
     terms, order = Terms.read(from_text(content, "terms")), Order.read(from_text(content, "order"))
     problem = site.problem(terms)
     server = unflatten(from_arrays(content, "server", model_forms(problem)))
-    said = to_text({"run": terms.run, "round": order.round})
-    return RecordDict({"report": said, "seen": to_arrays(see(problem, server))})
+    sight = Sight(run=terms.run, round=order.round, samples=len(problem.parts[0]))
+    return RecordDict({"report": to_text(sight.model_dump()), "seen": to_arrays(see(problem, server))})

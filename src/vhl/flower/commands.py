@@ -55,7 +55,9 @@ flower-superlink --host 127.0.0.1 --port {link} --database superlink.db \\
 #     https://{address}/v1/control/list-runs
 
 # === 4. On the server, once: which SuperLink is meant, and which sites may join ===
-mkdir -p "${{FLWR_HOME:-$HOME/.flwr}}" && cat >> "${{FLWR_HOME:-$HOME/.flwr}}/config.toml" <<END
+mkdir -p "${{FLWR_HOME:-$HOME/.flwr}}"
+grep -qsF '[superlink.vhl]' "${{FLWR_HOME:-$HOME/.flwr}}/config.toml" || \\
+cat >> "${{FLWR_HOME:-$HOME/.flwr}}/config.toml" <<END
 [superlink.vhl]
 address = "127.0.0.1:{link}"
 root-certificates = "$PWD/keys/ca.pem"
@@ -65,6 +67,7 @@ END
 # === 5. At each site: its node; DATA is folder:PATH or npz:PATH ===
 # A node runs the code that the server sends. Start it as a user who can read the site's images and little
 # else. (--trusted-entities takes only apps that Flower's own registry has signed, which this one is not.)
+# A second node on one machine needs a port of its own: add --port 9095, and another number for each more.
 # store="FOLDER" keeps its state and caches there, device="cpu" leaves its GPU alone.
 # After a crash the server takes a node back within about a minute: the loop tries until then.
 {nodes}

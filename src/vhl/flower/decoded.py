@@ -14,29 +14,34 @@ from safetensors.numpy import save
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.folder import Folder
 from vhl.errors import VHLError
-from vhl.files import write_bytes
+from vhl.flower.private import make_private, write_private
 
 _log = logging.getLogger(__name__)
 _SETS = ("train", "test", "validation")
 
 
 def load_decoded(source: Folder, seed: int, store: Path) -> Dataset:
-    """What ``source.load`` gives, from a file in ``store`` as long as nothing in the folder has changed."""
-    key = _fingerprint(source, seed)
-    file = store / "decoded" / f"{key[:16]}.safetensors"
+    """What ``source.load`` gives, from a file in ``store`` as long as nothing in the folder has changed.
+
+    The file is its owner's alone, and the only one of that folder: who deletes an image means copies too.
+    """
+    root = Path(source.path).expanduser()
+    place, key = hashlib.sha256(str(root.resolve()).encode()).hexdigest(), _fingerprint(source, root, seed)
+    file = store / "decoded" / f"{place[:16]}-{key[:16]}.safetensors"
     dataset = _read(file, key)
     if dataset is None:
         dataset = source.load(store, seed, whole=False)
         try:
+            make_private(file.parent)
             _write(file, dataset, key)
+            _forget_all_but(file)
         except VHLError as error:
             _log.warning("Images are decoded anew for every message: %s", error)
     return dataset
 
 
-def _fingerprint(source: Folder, seed: int) -> str:
+def _fingerprint(source: Folder, root: Path, seed: int) -> str:
     """SHA-256 of the settings, and of every file's name, size and time of change."""
-    root = Path(source.path).expanduser()
     files = sorted(path for path in root.rglob("*") if path.is_file())
     stats = [(str(path.relative_to(root)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     words = json.dumps([source.model_dump(mode="json"), seed, str(root.resolve()), stats])
@@ -67,4 +72,12 @@ def _write(file: Path, dataset: Dataset, key: str) -> None:
     for name, own in sets.items():
         if own is not None:
             arrays |= {f"{name}.images": own.images, f"{name}.labels": own.labels}
-    write_bytes(file, save(arrays, {"key": key, "classes": json.dumps(dataset.classes)}))
+    write_private(file, save(arrays, {"key": key, "classes": json.dumps(dataset.classes)}))
+
+
+def _forget_all_but(file: Path) -> None:
+    """Delete earlier decodings of the same folder, and what a kill has left of one."""
+    place = file.name.partition("-")[0]
+    for other in file.parent.glob(f"{place}-*"):
+        if other != file:
+            other.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from vhl.data.images import ImageSet
 from vhl.errors import VHLError
 from vhl.flower.fleet import Fleet, complaint
-from vhl.flower.orders import Order
+from vhl.flower.orders import Order, Sight
 from vhl.flower.terms import Terms
 from vhl.flower.wire import Form, RefusedError, from_arrays, from_text, to_arrays, to_text
 
@@ -77,7 +77,6 @@ class Exchange:
         """What sites see with a model, by site, in their order; each answer is checked alone."""
         found: dict[str, dict[str, Tensor]] = {}
         self._looks += 1
-        said = {"run": self.terms.run, "round": self._looks}
         order = to_text(Order(round=self._looks, rate=0.0).model_dump())
         model = to_arrays({"parameters": parameters, "buffers": buffers})
         content = RecordDict({"terms": to_text(self.terms.table()), "order": order, "server": model})
@@ -85,17 +84,21 @@ class Exchange:
         def ask(names: list[str]) -> set[str]:
             for name, reply in self.ask(kind, dict.fromkeys(names, content)).items():
                 try:
-                    if from_text(reply, "report") != said:
-                        raise RefusedError("it answers another question")
+                    self._check_question(name, Sight.read(from_text(reply, "report")))
                     seen = from_arrays(reply, "seen", forms(name))
                     check(name, seen)
                     found[name] = seen
                 except RefusedError as error:
-                    self.fleet.note(f"Site {name}: its reply is refused, {error}.")
+                    self.fleet.refuse(name, error)
             return set(found)
 
         self.until_enough(f"{kind} {self._looks}", wanted, ask)
         return {name: found[name] for name in wanted if name in found}
+
+    def _check_question(self, name: str, sight: Sight) -> None:
+        if (sight.run, sight.round) != (self.terms.run, self._looks):
+            raise RefusedError("it answers another question")
+        self.fleet.check_samples(name, sight.samples)
 
     def until_enough(self, what: str, wanted: Sequence[str], ask: Callable[[list[str]], set[str]]) -> None:
         """Ask those that are there of ``wanted``, again if need be, until enough have answered well."""

@@ -13,7 +13,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.flower.orders import Complaint
 from vhl.flower.terms import Facts
-from vhl.flower.wire import RefusedError, from_text, to_text
+from vhl.flower.wire import OtherImagesError, RefusedError, from_text, to_text
 
 _PAUSE = 0.2  # seconds between looks for replies
 _ASK_AGAIN = 60.0  # seconds until a node that did not answer well is asked once more who it is
@@ -56,6 +56,7 @@ class Fleet:
         """The node of each site that is there."""
         self.facts: dict[str, Facts] = {}
         """What each site has said of its data; that may not change within a run."""
+        self._members: set[str] | None = None  # of the run, once they are agreed on
         self._greeted: dict[int, _Greeting] = {}
 
     def gather(self, count: int) -> list[Facts]:
@@ -70,14 +71,16 @@ class Fleet:
                 )
             time.sleep(_PAUSE)
             self.meet()
+        self._members = set(self.nodes)
         return [self.facts[name] for name in sorted(self.nodes)]
 
     def reunite(self, facts: Iterable[Facts]) -> None:
         """Wait a while for the sites of a run that continues, which come one by one like at its start."""
         self.facts |= {own.name: own for own in facts}
+        self._members = set(self.facts)
         until = time.monotonic() + min(self.patience.sites, _REUNION)
         self.meet()
-        while self.facts.keys() - self.nodes.keys() and time.monotonic() < until:
+        while self._members - self.nodes.keys() and time.monotonic() < until:
             time.sleep(_PAUSE)
             self.meet()
 
@@ -111,7 +114,7 @@ class Fleet:
                 raise RefusedError(said.sentence.rstrip("."))
             self._welcome(node, Facts.read(from_text(reply.content, "facts")))
         except RefusedError as error:
-            self.note(f"A node is refused: {error}.")
+            self.note(f"Node {node} is refused: {error}.")
 
     def _welcome(self, node: int, facts: Facts) -> None:
         if facts.name in self.nodes:
@@ -119,7 +122,10 @@ class Fleet:
         if self.facts.setdefault(facts.name, facts) != facts:
             raise RefusedError(f"the data of site {facts.name} have changed since the run began")
         self.nodes[facts.name] = node
-        self.note(f"Site {facts.name} has come: {sum(facts.train)} training images.")
+        if self._members is None or facts.name in self._members:
+            self.note(f"Site {facts.name} has come: {sum(facts.train)} training images.")
+        else:
+            self.note(f"Site {facts.name} has come, but takes no part: the run was begun without it.")
 
     def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
         """The answers of the sites that gave one in time, in the order of the questions.
@@ -142,6 +148,22 @@ class Fleet:
             self.note(f"Site {name} did not answer within {seconds:g} s.")
             del self.nodes[name]
         return {name: found[name] for name in contents if name in found}
+
+    def check_samples(self, name: str, samples: int) -> None:
+        """A reply was made of as many training images as agreed, whatever it is about."""
+        agreed = sum(self.facts[name].train)
+        if samples != agreed:
+            raise OtherImagesError(f"it speaks of {samples} samples, and the site has {agreed}")
+
+    def refuse(self, name: str, error: RefusedError) -> None:
+        """Say why a site's reply does not count.
+
+        One that speaks of other images than agreed must say hello again: what it holds out now may be what
+        it trained on.
+        """
+        self.note(f"Site {name}: its reply is refused, {error}.")
+        if isinstance(error, OtherImagesError):
+            self.nodes.pop(name, None)
 
     def _push(self, kind: str, node: int, content: RecordDict, seconds: float) -> str:
         """Send a message that is worth an answer for so long: one at a time, for others may be too large."""

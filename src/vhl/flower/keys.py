@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from vhl.errors import VHLError
 from vhl.files import write_bytes
+from vhl.flower.private import write_private
 from vhl.flower.terms import NAME
 
 _YEARS = 10  # an authority that expires stops every site at once
@@ -118,13 +118,8 @@ def _write(folder: Path, content: Mapping[str, bytes]) -> None:
     written: list[Path] = []
     try:
         for name, what in content.items():
-            mask = os.umask(0o077)
-            try:
-                if not name.endswith(".key"):
-                    os.umask(mask)
-                write_bytes(folder / name, what)
-            finally:
-                os.umask(mask)
+            write = write_private if name.endswith(".key") else write_bytes
+            write(folder / name, what)
             written.append(folder / name)
     except BaseException:
         for file in written:

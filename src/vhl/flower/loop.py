@@ -43,6 +43,11 @@ class LocalAlgorithm:
         self._algorithm, self._model, self._message = find_algorithm(algorithm), model, message
         self._layout, self._lr, self._momentum, self._file = Layout(model), lr, momentum, state
         parameters, buffers = self._layout.pack(model.state_dict())
+        if SAYS not in message.content:
+            raise VHLError(
+                f"The server has sent no vectors for {self._algorithm.name}; give it the strategy "
+                "vhl.flower.strategy.AlgorithmStrategy in place of one of Flower's own."
+            )
         blank = self._algorithm.sent(self._algorithm.server_state(parameters))
         forms = {name: form(vector) for name, vector in blank.items()}
         received = {

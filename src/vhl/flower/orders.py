@@ -33,12 +33,17 @@ class Order(_Said):
     """The order after which the site's own state counts; none if it is to begin anew."""
 
 
-class Report(_Said):
-    """What came of an order, but for the vectors."""
+class Sight(_Said):
+    """What an answer is about: a look at the server's model, by a site with so many training images."""
 
     run: str
     round: int
     samples: int
+
+
+class Report(Sight):
+    """What came of local training, but for the vectors."""
+
     totals: dict[str, float]
     """Sums over steps: each loss term, and right predictions."""
     keeps_state: bool

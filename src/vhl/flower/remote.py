@@ -22,6 +22,7 @@ from vhl.engine.material import NaturalData
 from vhl.engine.numerics import Numerics
 from vhl.engine.problem import Problem, choose_device
 from vhl.engine.recipe import Note
+from vhl.engine.record import Record
 from vhl.engine.task import Job, Outcome, Task
 from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
@@ -30,7 +31,17 @@ from vhl.flower.fleet import Fleet
 from vhl.flower.forms import total_names, update_forms
 from vhl.flower.orders import Order, Report
 from vhl.flower.terms import Terms
-from vhl.flower.wire import Form, RefusedError, flatten, from_arrays, from_text, to_arrays, to_text, without
+from vhl.flower.wire import (
+    Form,
+    OtherImagesError,
+    RefusedError,
+    flatten,
+    from_arrays,
+    from_text,
+    to_arrays,
+    to_text,
+    without,
+)
 
 RECEIPT = "site.round"
 """Where the server's copy of a client's state says which round's state at the site counts."""
@@ -50,6 +61,8 @@ class DeployedProblem(Problem):
         """``own`` are the server's images: ``test``, and ``validation`` where there are any."""
         self.fleet, experiment = fleet, terms.experiment
         self._tests_here = own is not None
+        self.tested: int | None = None
+        """Test images that the last evaluation counted, where sites did not answer for all of them."""
         if own is None and not any(sum(fleet.facts[name].test) for name in terms.sites):
             raise VHLError("No site holds out images to test on; set test to images that the server has.")
         numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
@@ -84,6 +97,10 @@ class DeployedProblem(Problem):
             found["test_samples"] = sum(sum(own.test) for own in facts)
         return {**found, "deployment": {"run": self.terms.run, "facts": [own.model_dump() for own in facts]}}
 
+    def marked(self, record: Record) -> Record:
+        """The record of the last round, with how many test images were counted if not all were."""
+        return record if record.accuracy is None else record.model_copy(update={"tested": self.tested})
+
     def moments(self, model: FlatModel) -> dict[str, Tensor]:
         """Summed over the sites, of which no one sees another's."""
         length = self.shape.features["last"]
@@ -92,7 +109,7 @@ class DeployedProblem(Problem):
 
         def check(name: str, seen: Mapping[str, Tensor]) -> None:
             if seen["counts"].tolist() != self.natural.counts[self.terms.sites.index(name)].tolist():
-                raise RefusedError("it counts other images than the site has")
+                raise OtherImagesError("it counts other images than the site has")
 
         found = self.exchange.look(
             "query.moments", model.parameters, model.buffers, self.terms.sites, lambda name: forms, check
@@ -140,7 +157,7 @@ class RemoteLanes(Lanes):
                 try:
                     sites[name].outcome = self._outcome(sites[name], content)
                 except RefusedError as error:
-                    problem.fleet.note(f"Site {name}: its reply is refused, {error}.")
+                    problem.fleet.refuse(name, error)
             return {name for name in names if sites[name].outcome is not None}
 
         problem.exchange.until_enough(f"round {tickets[0].job.round + 1}", list(sites), ask)
@@ -158,16 +175,15 @@ class RemoteLanes(Lanes):
     def _outcome(self, ticket: Ticket, content: RecordDict) -> Outcome:
         """A reply that passed every check, as if the client had trained here."""
         job, device, run = ticket.job, self._problem.device, self._problem.terms.run
+        site = self._problem.terms.sites[job.client]
         report = Report.read(from_text(content, "report"))
         if (report.run, report.round) != (run, job.round):
             raise RefusedError(f"it is of round {report.round + 1} of run {report.run}")
-        if report.samples != len(job.samples):
-            raise RefusedError(f"it speaks of {report.samples} samples, and the site has {len(job.samples)}")
+        self._problem.fleet.check_samples(site, report.samples)
         if set(report.totals) != self._totals:
             raise RefusedError(f"its totals are {sorted(report.totals)}")
         vectors = {n: v.to(device) for n, v in from_arrays(content, "update", self._forms).items()}
         if report.lost_state:
-            site = self._problem.terms.sites[job.client]
             self._problem.fleet.note(f"Site {site} had lost its state and began anew.")
         message = without("message.", vectors)
         update = Update(job.client, ticket.task.work(job), vectors["parameters"], vectors["buffers"], message)
@@ -182,7 +198,7 @@ def _order(job: Job) -> Order:
 
 
 class RemoteEvaluator(Evaluator):
-    """Sums the counts of the sites' held-out images."""
+    """Sums the counts of the held-out images of the sites that answer."""
 
     def __init__(self, problem: DeployedProblem) -> None:
         self._problem = problem
@@ -194,6 +210,11 @@ class RemoteEvaluator(Evaluator):
             "evaluate", server.parameters, server.buffers, with_images, self._forms, self._check
         )
         keys = sorted({key for counts in found.values() for key in counts})
+        problem.tested = None
+        if len(found) < len(with_images):
+            problem.tested = sum(int(own["test.0"].sum()) for own in found.values())
+            # The best round is chosen by validation: the easier images of a few sites must not decide.
+            keys = [key for key in keys if key.startswith("test.")]
         return Fetch({key: _total([own[key] for own in found.values() if key in own]) for key in keys})
 
     def _forms(self, name: str) -> dict[str, Form]:
@@ -206,7 +227,7 @@ class RemoteEvaluator(Evaluator):
         held = _held_out(self._problem, name)
         for key, count in counts.items():
             if (count < 0).any() or count.sum(1).tolist() != held[key.split(".")[0]]:
-                raise RefusedError(f"{key} does not add up to the images that the site has")
+                raise OtherImagesError(f"{key} does not add up to the images that the site has")
 
 
 def _held_out(problem: DeployedProblem, site: str) -> dict[str, list[int]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Context
@@ -31,6 +32,7 @@ from vhl.runs.folder import RunFolder
 from vhl.runs.session import Session
 
 _OWN = "experiment"
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -50,18 +52,31 @@ class Settings:
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Settings:
         chosen = {key: config.get(key, default) for key, (default, _) in SETTINGS.items()}
-        names = [name.strip() for name in str(chosen["classes"]).split(",")]
+        classes = unicodedata.normalize("NFC", str(chosen["classes"]))  # as those of the sites' folders
+        names = [name.strip() for name in classes.split(",")]
+
+        def number(key: str, kind: Callable[[str], _Number], least: int) -> _Number:
+            try:
+                if (found := kind(str(chosen[key]))) >= least:
+                    return found
+            except ValueError:
+                pass
+            raise VHLError(
+                f"{key} = {chosen[key]!r} in the run's settings is no number from {least} up; change it in "
+                "app/pyproject.toml or --run-config."
+            )
+
         return cls(
-            sites=int(chosen["sites"]),
+            sites=number("sites", int, 1),
             test=str(chosen["test"]),
             classes=tuple(name for name in names if name),
             runs=Path(str(chosen["runs-dir"])),
             data_dir=data_directory(str(chosen["data-dir"])),
             resume=bool(chosen["resume"]),
             patience=Patience(
-                reply=float(chosen["round-timeout"]),
-                sites=float(chosen["wait"]),
-                least=int(chosen["min-sites"]),
+                reply=number("round-timeout", float, 0),
+                sites=number("wait", float, 0),
+                least=number("min-sites", int, 0),
             ),
         )
 
@@ -90,10 +105,10 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
     """Run the rounds that are left, and write the run's page."""
     read_experiment({"experiment": experiment.table()})  # as every site will, and with an error now
     fleet = Fleet(grid, experiment, settings.patience, note)
-    session: Session
 
     def problem(named: Experiment) -> Problem:
-        return _problem(named, session.folder, fleet, settings)
+        folder.problem = _problem(named, folder, fleet, settings)
+        return folder.problem
 
     session = Session(
         experiment,
@@ -103,13 +118,28 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
         on_note=note,
         make_problem=problem,
     )
+    session.folder = folder = _Folder(session.folder.path)
+    if folder.exists and not settings.resume:
+        raise VHLError(
+            f"{folder.path} exists already; `flwr run app vhl --run-config 'resume=true'` "
+            "continues it, another `name` in app/experiment.toml begins another."
+        )
     for record in session:
-        note(_describe(record, session.experiment))
-    write_report([session.folder], session.folder.path / "report.html")
-    return session.folder
+        note(_describe(folder.problem.marked(record), session.experiment, folder.data()["test_samples"]))
+    write_report([folder], folder.path / "report.html")
+    return folder
 
 
-def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Problem:
+class _Folder(RunFolder):
+    """A run folder whose records say where an accuracy is that of a part of the test images."""
+
+    problem: DeployedProblem
+
+    def append(self, record: Record) -> None:
+        super().append(self.problem.marked(record))
+
+
+def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> DeployedProblem:
     """From what sites say, or have said when the run began."""
     if folder.exists:
         known = folder.data().get("deployment")
@@ -120,6 +150,7 @@ def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: 
     else:
         facts, run = fleet.gather(settings.sites), uuid.uuid4().hex
     terms, counts = agree(run, experiment, facts, settings.classes)
+    fleet.note(_describe_classes(terms, counts))
     own, terms = _own_data(terms, settings)
     return DeployedProblem(terms, counts, fleet, own, settings.data_dir)
 
@@ -145,9 +176,21 @@ def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
     return replace(dataset, test=both, validation=None), terms
 
 
-def _describe(record: Record, experiment: Experiment) -> str:
+def _describe_classes(terms: Terms, counts: np.ndarray) -> str:
+    """What all predict; a class at one site alone may be another's under a name that differs by a letter."""
+    sentence = f"{len(terms.classes)} classes: {', '.join(terms.classes)}."
+    alone = [
+        f"{name} ({terms.sites[int(column.argmax())]})"
+        for name, column in zip(terms.classes, counts.T, strict=True)
+        if np.count_nonzero(column) == 1 < len(terms.sites)
+    ]
+    return f"{sentence} One site alone has {', '.join(alone)}." if alone else sentence
+
+
+def _describe(record: Record, experiment: Experiment, test_images: int) -> str:
     words = [f"round {record.round}/{experiment.rounds}"]
     if record.accuracy is not None:
-        words.append(f"accuracy {100 * record.accuracy:.1f}%")
+        part = "" if record.tested is None else f" of {record.tested} of {test_images} test images"
+        words.append(f"accuracy {100 * record.accuracy:.1f}%{part}")
     words.append(f"{len(record.clients) - len(record.left_out)} of {len(record.clients)} sites")
     return "  ".join([*words, f"{record.seconds:.0f} s"])

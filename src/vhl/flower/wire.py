@@ -25,6 +25,10 @@ class RefusedError(Exception):
     """What came in does not count; the sentence says why, and goes into a log."""
 
 
+class OtherImagesError(RefusedError):
+    """What came in was made of other images than its site has said it has."""
+
+
 def form(tensor: Tensor) -> Form:
     return tensor.dtype, tuple(tensor.shape)
 

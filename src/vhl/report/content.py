@@ -128,6 +128,7 @@ def _group(comparison: Comparison, row: Row, gain: Gain | None) -> dict[str, Any
         "time": comparison.time(row),
         "models": sum(len(record.clients) for record in records),
         "left_out": sum(len(record.left_out) for record in records),
+        "partly_tested": sum(record.tested is not None for record in records),
         "gain": None if gain is None else {"mean": gain.mean, "margin": gain.margin, "seeds": gain.seeds},
     }
 

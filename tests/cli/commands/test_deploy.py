@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -22,6 +24,7 @@ from vhl.flower.folder import read_settings
 
 def test_init(vhl: Any) -> None:
     Path("mine.toml").write_text("rounds = 5\n", encoding="utf-8")
+    Path("here").mkdir()
     words = [
         "mine.toml",
         "algorithm=scaffold",
@@ -34,13 +37,39 @@ def test_init(vhl: Any) -> None:
     ]
     answer = vhl("deploy", "init", "app", "--sites", "3", *words)
     assert answer.code == 0 and "vhl deploy commands app" in answer.out
-    expected = Experiment.make({"rounds": 5, "algorithm": "scaffold"})
+    expected = Experiment.make({"rounds": 5, "algorithm": "scaffold", "partition": "given"})
     assert Experiment.read(Path("app/experiment.toml")) == expected
     settings = read_settings(Path("app"))
-    assert (settings["sites"], settings["test"]) == (3, "folder:here")
+    assert (settings["sites"], settings["test"]) == (3, f"folder:{Path('here').absolute()}")
     assert settings["runs-dir"] == str(Path("out").absolute())
     assert settings["data-dir"] == str(Path("d").absolute())
     vhl("deploy", "init", "app", "--sites", "3").complains("app", "exists")
+
+
+@pytest.mark.parametrize(
+    ("words", "partition"),
+    [
+        ([], "given"),
+        (["data=folder:-", "data.size=64"], "given"),
+        (["partition=iid"], "iid"),
+        (["partition.clients=5"], "lda"),
+        (["dealt.toml"], "classes"),
+        (["--test", "experiment"], "lda"),
+    ],
+    ids=str,
+)
+def test_what_sites_bring_is_not_dealt_out(vhl: Any, words: list[str], partition: str) -> None:
+    """Unless somebody says how, or each site has a part of the experiment's own data."""
+    Path("dealt.toml").write_text("partition = 'classes'\n", encoding="utf-8")
+    assert vhl("deploy", "init", "app", "--sites", "2", *words).code == 0
+    assert Experiment.read(Path("app/experiment.toml")).partition.name == partition
+
+
+@pytest.mark.parametrize("kind", ["folder", "npz"])
+def test_test_images_that_are_not_there(vhl: Any, kind: str) -> None:
+    words = ["--test", f"{kind}:nowhere"]
+    vhl("deploy", "init", "app", "--sites", "2", *words).complains(Path("nowhere").absolute(), "--test")
+    assert not Path("app").exists()
 
 
 def test_init_without_more(vhl: Any) -> None:
@@ -125,6 +154,35 @@ def test_local_as_asked_for(vhl: Any, recorded: type[Recorded]) -> None:
     vhl("deploy", "local", "2", "--insecure", "--resume")
     assert recorded.last.insecure and recorded.last.settings["resume"]
     assert recorded.last.experiment.name == "digits-lda-fedavg-vhl-seed0"
+
+
+@pytest.fixture
+def clinics() -> str:
+    """Images of two clinics."""
+    digits = load_digits()
+    images, sites = (digits.images[:40] * 15).astype(np.uint8), np.array(["north", "south"] * 20)
+    np.savez("clinics.npz", images=images, labels=digits.target[:40], sites=sites)
+    return "data=npz:clinics.npz"
+
+
+def test_local_with_data_that_name_their_sites(vhl: Any, recorded: type[Recorded], clinics: str) -> None:
+    assert vhl("deploy", "local", "2", clinics, "partition=given").code == 0
+    assert recorded.last.experiment.partition.name == "given" and len(recorded.last.sites) == 2
+    answer = vhl("deploy", "local", "3", clinics, "partition=given", "name=three")
+    answer.complains("partition = given", "the number of sites is 2, not 3", "vhl deploy local 2")
+    vhl("deploy", "local", "2", "partition=centralized").complains("is 1, not 2", "vhl deploy local 1")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [(["data=folder:nowhere"], "nowhere"), (["partition=given"], "partition = given needs data")],
+    ids=str,
+)
+def test_local_starts_nothing_where_the_data_are_missing(
+    vhl: Any, recorded: type[Recorded], monkeypatch: pytest.MonkeyPatch, words: list[str], text: str
+) -> None:
+    monkeypatch.setattr(local, "LocalDeployment", lambda *_, **__: pytest.fail("it was started"))
+    vhl("deploy", "local", "2", *words).complains(text)
 
 
 def test_logs_stay_where_something_went_wrong(vhl: Any, recorded: type[Recorded]) -> None:

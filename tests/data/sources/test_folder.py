@@ -112,6 +112,16 @@ def test_a_class_may_be_called_train(put, read):
     assert read().classes == ("bus", "train")
 
 
+def test_a_name_in_either_unicode_form_is_one_name(put, read):
+    """An accented letter is one character or two; the files are found under what they are called."""
+    one, two = "M\u00fcnchen", "Mu\u0308nchen"
+    put(*some(f"{one}/caf\u00e9", 5), *some(f"{two}/b", 5))
+    put(*(f"{two}/cafe\u0301/other-{number}.png" for number in range(5)))
+    dataset = read()
+    assert dataset.sites == (one,) and dataset.classes == ("b", "caf\u00e9")
+    assert sum(map(len, (dataset.train, dataset.test))) == 15
+
+
 def test_images_of_mixed_sizes_and_kinds_come_to_one_size(put, read, root):
     put(*some("a", 5), size=(50, 20))
     put(*some("b", 5), size=(3, 9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,8 @@ def _are_parts(root: Path, names: set[str], strict: bool = True) -> bool:
 
 
 def _describe(path: tuple[str, ...], roles: tuple[str, ...]) -> Picture:
-    said = dict(zip(roles, path, strict=False))
+    """Names in one form: macOS writes an accented letter as two characters, and others as one."""
+    said = {role: unicodedata.normalize("NFC", name) for role, name in zip(roles, path, strict=False)}
     part = _PARTS.get(said.get("part", "train").lower(), "train")
     return Picture("/".join(path), said["label"], said.get("site", ""), part)
 

@@ -6,7 +6,8 @@ function summarySection() {
     el("div", { class: "number" }, `${spread(group.final)} %`),
     el("div", { class: "more" }, `last tenth of the rounds; best ${spread(group.best)} %`),
     group.gain ? gainLine(group.gain) : null,
-    group.left_out ? el("div", { class: "more" }, `${group.left_out} of ${group.models} models of clients left out of averages`) : null));
+    group.left_out ? el("div", { class: "more" }, `${group.left_out} of ${group.models} models of clients left out of averages`) : null,
+    group.partly_tested ? el("div", { class: "more" }, `rounds whose accuracy lacks the images of sites that did not answer: ${group.partly_tested}`) : null));
   const alone = "There is one method here; beside the same with objective=plain (or vhl) it gets a verdict.";
   const verdicts = () => (data.groups.length > 1 ? data.verdicts.map((text) => el("p", { class: "verdict" }, text)) : el("p", { class: "hint" }, alone));
   const target = (group) => `${Number((100 * group.target).toPrecision(3))} %`, one = () => new Set(data.groups.map(target)).size === 1;

@@ -272,6 +272,7 @@ class Simulation:
             found["accuracy"] = self.evaluation.accuracy
             found["natural_accuracy"] = self.evaluation.natural_accuracy
             found["per_class"] = self.evaluation.per_class
+            found["tested"] = self.problem.tested
             if landed.has("validation"):
                 found["validation_accuracy"] = landed.read("validation").accuracy
         return Record(round=round_, seconds=seconds, **found)

@@ -22,7 +22,6 @@ from vhl.engine.material import NaturalData
 from vhl.engine.numerics import Numerics
 from vhl.engine.problem import Problem, choose_device
 from vhl.engine.recipe import Note
-from vhl.engine.record import Record
 from vhl.engine.task import Job, Outcome, Task
 from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
@@ -61,8 +60,6 @@ class DeployedProblem(Problem):
         """``own`` are the server's images: ``test``, and ``validation`` where there are any."""
         self.fleet, experiment = fleet, terms.experiment
         self._tests_here = own is not None
-        self.tested: int | None = None
-        """Test images that the last evaluation counted, where sites did not answer for all of them."""
         if own is None and not any(sum(fleet.facts[name].test) for name in terms.sites):
             raise VHLError("No site holds out images to test on; set test to images that the server has.")
         numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
@@ -96,10 +93,6 @@ class DeployedProblem(Problem):
         if not self._tests_here:
             found["test_samples"] = sum(sum(own.test) for own in facts)
         return {**found, "deployment": {"run": self.terms.run, "facts": [own.model_dump() for own in facts]}}
-
-    def marked(self, record: Record) -> Record:
-        """The record of the last round, with how many test images were counted if not all were."""
-        return record if record.accuracy is None else record.model_copy(update={"tested": self.tested})
 
     def moments(self, model: FlatModel) -> dict[str, Tensor]:
         """Summed over the sites, of which no one sees another's."""

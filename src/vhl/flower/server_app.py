@@ -106,9 +106,10 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
     read_experiment({"experiment": experiment.table()})  # as every site will, and with an error now
     fleet = Fleet(grid, experiment, settings.patience, note)
 
+    session: Session
+
     def problem(named: Experiment) -> Problem:
-        folder.problem = _problem(named, folder, fleet, settings)
-        return folder.problem
+        return _problem(named, session.folder, fleet, settings)
 
     session = Session(
         experiment,
@@ -118,28 +119,19 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
         on_note=note,
         make_problem=problem,
     )
-    session.folder = folder = _Folder(session.folder.path)
+    folder = session.folder
     if folder.exists and not settings.resume:
         raise VHLError(
             f"{folder.path} exists already; `flwr run app vhl --run-config 'resume=true'` "
             "continues it, another `name` in app/experiment.toml begins another."
         )
     for record in session:
-        note(_describe(folder.problem.marked(record), session.experiment, folder.data()["test_samples"]))
+        note(_describe(record, session.experiment, folder.data()["test_samples"]))
     write_report([folder], folder.path / "report.html")
     return folder
 
 
-class _Folder(RunFolder):
-    """A run folder whose records say where an accuracy is that of a part of the test images."""
-
-    problem: DeployedProblem
-
-    def append(self, record: Record) -> None:
-        super().append(self.problem.marked(record))
-
-
-def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> DeployedProblem:
+def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Problem:
     """From what sites say, or have said when the run began."""
     if folder.exists:
         known = folder.data().get("deployment")

@@ -20,6 +20,7 @@ from vhl.cli.main import main
 from vhl.cli.parser import build_parser
 from vhl.paper.evidence import Evidence
 from vhl.paper.queue import Request, queue, select
+from vhl.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,6 +64,16 @@ def test_the_readme_runs_from_top_to_bottom(place: Path) -> None:
     assert commands >= 6
     assert (place / "runs" / "scans" / "metrics.jsonl").is_file()
     assert (place / "runs" / "mine" / "metrics.jsonl").is_file()
+
+
+def test_the_parts_that_contributors_are_shown(place: Path) -> None:
+    (_, source), (_, commands) = BLOCKS.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    (place / "my_parts.py").write_text(source, encoding="utf-8")
+    for program, *words in (shlex.split(line) for line in commands.splitlines()):
+        quick = ["rounds=1", "virtual.per_class=20", "name=own"] if words[0] == "run" else []
+        assert program == "vhl" and main([*words, *quick]) == 0, words
+    (record,) = RunFolder(place / "runs" / "own").records()
+    assert record.accuracy is not None and {"smallness", "calibration", "virtual"} <= record.loss.keys()
 
 
 def test_the_guide_to_the_theorem(place: Path) -> None:

@@ -200,13 +200,17 @@ class Experiment(_Section):
             merged = merge(merged, layer if isinstance(layer, Mapping) else read_toml(Path(layer)))
         return cls.make(merged)
 
-    @classmethod
-    def make(cls, settings: Mapping[str, Any]) -> Experiment:
-        """An experiment from one table of settings, with errors as sentences."""
+    def __init__(self, **settings: Any) -> None:
+        """What is wrong is told in a sentence, as on the command line."""
         try:
-            return cls(**settings)
+            super().__init__(**settings)
         except ValidationError as error:
             raise _explain(error) from None
+
+    @classmethod
+    def make(cls, settings: Mapping[str, Any]) -> Experiment:
+        """An experiment from one table of settings."""
+        return cls(**settings)
 
     def with_(self, **settings: Any) -> Experiment:
         """A copy with these settings laid over it, as on the command line."""

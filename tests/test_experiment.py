@@ -334,8 +334,8 @@ def test_files_and_tables_are_read_in_order(tmp_path: Path):
 def test_python_is_told_in_sentences_too():
     with pytest.raises(VHLError, match="There is no setting 'algoritm'; did you mean 'algorithm'"):
         Experiment(algoritm="fedavg")
-    with pytest.raises(VHLError, match="no such experiment.toml does not exist; `vhl init"):
-        Experiment.read("no such experiment.toml")
+    with pytest.raises(VHLError, match="no such file does not exist; `vhl init"):
+        Experiment.read("no such file")
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_a_file_that_is_no_image_is_named(tmp_path, tensors, content):
         file.write_bytes(content)
     with pytest.raises(VHLError) as caught:
         classifier(tensors, _SIGNATURE).probabilities([file])
-    assert str(file) in str(caught.value) and "give the path of an image" in str(caught.value)
+    assert str(file) in str(caught.value) and "replace or remove it" in str(caught.value)
 
 
 @pytest.mark.parametrize(

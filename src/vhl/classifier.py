@@ -71,7 +71,7 @@ class Classifier(nn.Module):
             [str(file) for file in files],
             lambda name: Path(name).read_bytes(),
             max(height, width),
-            "give the path of an image",
+            "replace or remove it",
         )
         if height != width:
             narrow = [Image.fromarray(i).resize((width, height), Image.Resampling.BILINEAR) for i in images]

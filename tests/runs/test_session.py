@@ -116,6 +116,8 @@ def test_an_existing_run_is_not_overwritten(
     before = content(finished)
     with complains(finished, "--resume", "name="):
         list(Session(experiment, finished.parent))
+    with complains(finished, "is another run; name=NAME begins this one"):
+        list(Session(experiment.with_(model={"width": 4}), finished.parent))
     assert content(finished) == before
 
 

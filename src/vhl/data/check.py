@@ -36,7 +36,7 @@ def check(name: str, data_dir: Path) -> Report:
         return Report(name, readable=False, official=None, remark=str(error))
     official, remark = _compare(source, dataset, data_dir)
     counts = len(dataset.train), len(dataset.test), len(dataset.classes)
-    return Report(name, True, official, remark, *counts, dataset.train.shape)
+    return Report(name, True, official, " ".join([remark, *dataset.remarks]), *counts, dataset.train.shape)
 
 
 def _compare(source: Source, dataset: Dataset, data_dir: Path) -> tuple[bool | None, str]:

@@ -77,6 +77,8 @@ class Dataset:
     classes: tuple[str, ...]
     sites: tuple[str, ...] = ()
     validation: ImageSet | None = None
+    remarks: tuple[str, ...] = ()
+    """Sentences about the files that a user should read."""
 
 
 class ImageStream(Component):

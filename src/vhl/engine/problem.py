@@ -307,7 +307,7 @@ class Problem:
 
     def notes(self) -> list[str]:
         """Sentences a user should read before training."""
-        notes = self.experiment.algorithm.notes(self.experiment.training)
+        notes = [*self.dataset.remarks, *self.experiment.algorithm.notes(self.experiment.training)]
         if self.experiment.objective.virtual_rows(1) and self.virtual_classes != self.classes:
             notes.append(
                 f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "

@@ -133,11 +133,18 @@ class Session:
         """The checkpoint to continue from, if the folder holds this run already."""
         if not self.folder.exists:
             return None
+        try:
+            self.folder.check_same(self.experiment)
+        except VHLError:
+            if self._resume:
+                raise
+            raise VHLError(
+                f"{self.folder.path} exists already and is another run; name=NAME begins this one."
+            ) from None
         if not self._resume:
             raise VHLError(
                 f"{self.folder.path} exists already; --resume continues it, name=NAME begins another."
             )
-        self.folder.check_same(self.experiment)
         return self.folder.manifest()
 
     def _run(self, simulation: Simulation) -> Iterator[Record | None]:

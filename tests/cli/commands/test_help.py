@@ -89,3 +89,10 @@ def test_a_part_of_ones_own(vhl: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "helped.py").write_text(source)
     out = words(vhl("help", "algorithm=helped.py:Mine").out)
     assert "algorithm=helped.py:Mine Mine." in out and "algorithm.bound must be set largest step" in out
+
+
+def test_one_component_is_explained_with_its_formula(vhl: Any) -> None:
+    out = words(vhl("help", "objective=vhl").out)
+    assert "λ_v · SupCon(virtual), where natural class c" in out
+    assert "`test_images` and `test_labels`" in vhl("help", "data=npz").out
+    assert "SupCon(virtual)" not in vhl("help", "objective").out

@@ -243,3 +243,24 @@ def test_labels_and_sites_are_int64(put, read):
     put(*some("n/a", 5), *some("s/b", 5))
     train = read().train
     assert train.labels.dtype == train.sites.dtype == np.int64
+
+
+def test_files_that_are_passed_over_are_told(root, put, read):
+    put(*(f"{label}/{number}.png" for label in "ab" for number in range(20)))
+    assert read().remarks == ()
+    for name in ("a/1.dcm", "a/2.DCM", "b/notes.txt", "b/.hidden", ".cache/3.dcm", "b/README"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).touch()
+    (remark,) = read().remarks
+    assert remark == f"4 files of other kinds in {root} are passed over (no suffix, .dcm, .txt)."
+    assert Folder(path=str(root)).load(Path("/unused")).remarks == (remark,)
+
+
+@pytest.mark.parametrize(("brightest", "told"), [(4_095, True), (65_535, False)])
+def test_scans_that_come_out_black_are_told(root, read, brightest, told):
+    for label in "ab":
+        (root / label).mkdir(parents=True)
+        for number in range(5):
+            ramp = np.linspace(0, brightest, 36).reshape(6, 6).astype(np.uint16)
+            Image.fromarray(ramp).save(root / label / f"{number}.png")
+    assert ["12-bit" in remark for remark in read().remarks] == [True] * told

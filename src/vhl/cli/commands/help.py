@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import textwrap
 from typing import Any
 
 from rich.markup import escape
@@ -74,8 +76,10 @@ def _part(part: str, option: str) -> None:
 def _component(part: str, name: str, fields: dict[str, tuple[str, Any]] | None = None) -> None:
     """One that is built in or installed, or of a file of one's own."""
     cls, _ = identify(_ROOMS[part], {"name": name})
-    summary = (cls.__doc__ or "").strip().split("\n")[0]
+    summary, _, more = inspect.cleandoc(cls.__doc__ or "").partition("\n")
     console.print(f"[bold]{part}={name}[/]  {escape(summary)}  [dim]{cls.__module__}[/]")
+    if fields is None and more.strip():
+        console.print(textwrap.indent(escape(more.strip().replace("``", "`")), "  "), soft_wrap=True)
     chosen = options_of(cls) if fields is None else fields
     _print_settings({f"{part}.{key}": value for key, value in chosen.items()})
 

@@ -34,6 +34,8 @@ def _images(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+    if not path.exists():
+        raise VHLError(f"{path} does not exist; give an image, or a folder of images.")
     if not found:
-        raise VHLError(f"{path} is no image and holds none.")
+        raise VHLError(f"{path} holds no images; give an image, or a folder of images.")
     return found

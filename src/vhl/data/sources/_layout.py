@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,13 @@ def survey(root: Path) -> list[Picture]:
     empty = [_describe(path, roles) for path in paths if not path[-1] and len(path) == len(images[0])]
     _check(root, pictures, empty)
     return pictures
+
+
+def passed_over(root: Path) -> dict[str, int]:
+    """How many files below ``root`` are no images to us, by their suffix; hidden ones do not count."""
+    paths = (path for path in root.rglob("*") if path.is_file())
+    seen = (path for path in paths if not any(part.startswith(".") for part in path.relative_to(root).parts))
+    return dict(sorted(Counter(p.suffix.lower() for p in seen if p.suffix.lower() not in SUFFIXES).items()))
 
 
 def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

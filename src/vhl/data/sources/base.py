@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -65,7 +66,7 @@ class Source(ImageStream):
         validation = None
         if self.validation:
             train, validation = split(train, self.validation, seed)
-        return Dataset(train, test, dataset.classes, dataset.sites, validation)
+        return replace(dataset, train=train, test=test, validation=validation)
 
     def _fit(self, images: ImageSet) -> ImageSet:
         pixels = images.images

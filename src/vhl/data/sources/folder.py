@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,8 +11,10 @@ from pydantic import Field
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources._decode import decode_all, is_colour
-from vhl.data.sources._layout import survey
+from vhl.data.sources._layout import passed_over, survey
 from vhl.data.sources.base import Source, split
+
+_TWELVE_BITS = 16  # 4,095 of 65,535, in 8 bits
 
 
 class Folder(Source):
@@ -53,4 +56,16 @@ class Folder(Source):
             train, test = whole.take(~is_test), whole.take(is_test)
         else:
             train, test = split(whole, self.test_share, seed)
-        return Dataset(train, test, tuple(classes), tuple(sites))
+        return Dataset(train, test, tuple(classes), tuple(sites), remarks=tuple(_remarks(root, images)))
+
+
+def _remarks(root: Path, images: np.ndarray) -> Iterator[str]:
+    """What would else go unnoticed: images that we cannot read, and scans that come out black."""
+    if others := passed_over(root):
+        kinds = ", ".join(suffix or "no suffix" for suffix in others)
+        yield f"{sum(others.values())} files of other kinds in {root} are passed over ({kinds})."
+    if images.max() <= _TWELVE_BITS:
+        yield (
+            f"All images in {root} are nearly black, as 12-bit scans in 16-bit files are; save them with "
+            "their full range."
+        )

@@ -297,6 +297,18 @@ def test_wrong_images_and_labels(complains: Any) -> None:
         vhl.loss(model, images, nn.functional.one_hot(labels, 3))
     with complains("one whole number an image", "torch.float32"):
         vhl.loss(model, images, labels.float())
+    with complains("batch is empty"):
+        vhl.loss(model, images[:0], labels[:0])
+
+
+def test_labels_of_any_whole_type() -> None:
+    images, labels = natural(torch.float32)
+    losses = []
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        vhl = make()
+        vhl.begin(0, 0)
+        losses.append(vhl.loss(Pair(vhl.outputs), images, labels.to(dtype)).item())
+    assert losses[0] == losses[1] == losses[2]
 
 
 class Twice(Net):
@@ -340,6 +352,10 @@ def test_wrong_options(complains: Any) -> None:
         make(objective="naiv")
     with complains("virtual", "'per_class'"):
         make(virtual={"per_clas": 3})
+    for wrong in ({"classes": 1}, {"size": (0, 4)}, {"channels": 0}):
+        with complains("two classes and a pixel at least"):
+            VirtualHomogeneity(**{"classes": 3, "size": 4, "channels": 1, **wrong})
+    assert VirtualHomogeneity(classes=3, size=4, channels=1).shape == (4, 4, 1)
     vhl = make(objective={"tap": "deep"})
     with complains("objective.tap = 'stage4'", "last (14, 5)"):
         vhl.loss(Pair(vhl.outputs), *natural(torch.float32))

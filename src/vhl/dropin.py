@@ -52,7 +52,7 @@ class VirtualHomogeneity:
         self,
         *,
         classes: int,
-        size: tuple[int, int],
+        size: tuple[int, int] | int,
         channels: int,
         virtual: str | Mapping[str, Any] | Generator = "noise",
         objective: str | Mapping[str, Any] | Objective = "vhl",
@@ -72,7 +72,12 @@ class VirtualHomogeneity:
                 raise VHLError(f"objective.{option} needs our own layers: use the networks of an experiment.")
         self.classes, self.head, self.seed = classes, head, seed
         self.generator, self.objective = generator, chosen
-        self.shape = (*size, channels)
+        self.shape = (size, size, channels) if isinstance(size, int) else (*size, channels)
+        if classes < 2 or min(self.shape) < 1:
+            raise VHLError(
+                f"There must be two classes and a pixel at least, not classes = {classes}, size = {size}, "
+                f"channels = {channels}."
+            )
         self._streams: dict[torch.device, Stream] = {}
         self._rng = np.random.default_rng()
         self._waiting = np.empty(0, np.int64)
@@ -101,6 +106,7 @@ class VirtualHomogeneity:
     def terms(self, model: nn.Module, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """The parts of :meth:`loss` by name, their weights included, as for a log."""
         self._check_input(images, labels)
+        labels = labels.long()
         virtual_labels, rows = None, self.objective.virtual_rows(len(images))
         if rows:
             virtual, virtual_labels = self._draw(rows, images.device)
@@ -171,6 +177,8 @@ class VirtualHomogeneity:
                 f"Images are {tuple(images.shape)}, but VirtualHomogeneity was made for (N, {channels}, "
                 f"{height}, {width}); change its size and channels."
             )
+        if not len(images):
+            raise VHLError("The batch is empty; leave it out.")
         if labels.shape != images.shape[:1] or labels.is_floating_point():
             raise VHLError(
                 f"Labels must be one whole number an image, but for {len(images)} images they are "

@@ -52,6 +52,9 @@ def _share_right(confusion: Tensor) -> float:
 class Evaluator:
     """Counts a model's predictions on some sets; on a GPU beside whatever else runs there."""
 
+    tested: int | None = None
+    """Test images that were counted last, where sites did not answer for all of them."""
+
     def __init__(
         self, model: FlatModel, numerics: Numerics, sets: Mapping[str, Stream], classes: int, capture: bool
     ) -> None:

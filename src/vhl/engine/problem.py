@@ -65,9 +65,6 @@ class Shape:
 class Problem:
     """Everything a run needs that does not change from round to round."""
 
-    tested: int | None = None
-    """Test images that the last evaluation counted, where sites did not answer for all of them."""
-
     def __init__(
         self,
         experiment: Experiment,

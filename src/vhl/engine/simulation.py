@@ -204,10 +204,10 @@ class Simulation:
             known["samples"] += steps * self.experiment.algorithm.distillation.batch
         known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + extra_bytes
         finite = self.state.server.parameters.isfinite().all()
-        distance = Fetch({"drift": drift(self.experiment, updates), "finite": finite})
+        numbers = Fetch({"drift": drift(self.experiment, updates), "finite": finite})
         shown = replace(self.state.server, parameters=self.state.server.final)
         counts = self._evaluator.start(shown) if self._is_evaluated() else None
-        landed = _Landed(known, distance, counts)
+        landed = _Landed(known, numbers, counts)
         self.snapshot = None
         looked_at = self.state.round in self.experiment.features_at
         at_end = self._look_at_end and self.state.round == self.experiment.rounds
@@ -260,19 +260,19 @@ class Simulation:
     def _record(self, landed: _Landed, seconds: float) -> Record:
         """The round's record; pretraining counts with the first."""
         self.evaluation, round_ = landed.evaluation, self.state.round
-        fetched = landed.drift.get()
-        if not fetched["finite"]:
+        numbers = landed.numbers.get()
+        if not numbers["finite"]:
             raise VHLError(
                 f"Round {round_}: {self.experiment.algorithm.name} made a model that is infinite or NaN of "
                 f"clients' models that are not; round {round_ - 1} is the last good state."
             )
-        found = {**landed.known, "drift": float(fetched["drift"])}
+        found = {**landed.known, "drift": float(numbers["drift"])}
         found["samples"] += self.pretraining_samples if round_ == 1 else 0
         if self.evaluation is not None:
             found["accuracy"] = self.evaluation.accuracy
             found["natural_accuracy"] = self.evaluation.natural_accuracy
             found["per_class"] = self.evaluation.per_class
-            found["tested"] = self.problem.tested
+            found["tested"] = self._evaluator.tested
             if landed.has("validation"):
                 found["validation_accuracy"] = landed.read("validation").accuracy
         return Record(round=round_, seconds=seconds, **found)
@@ -303,12 +303,13 @@ class _Landed:
 
     known: dict[str, Any]
     """All of the record that is here already."""
-    drift: Fetch
+    numbers: Fetch
+    """Its drift, and whether the server's model is finite."""
     counts: Fetch | None
 
     @property
     def ready(self) -> bool:
-        return self.drift.ready and (self.counts is None or self.counts.ready)
+        return self.numbers.ready and (self.counts is None or self.counts.ready)
 
     def has(self, name: str) -> bool:
         return self.counts is not None and f"{name}.0" in self.counts.get()

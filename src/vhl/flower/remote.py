@@ -203,9 +203,9 @@ class RemoteEvaluator(Evaluator):
             "evaluate", server.parameters, server.buffers, with_images, self._forms, self._check
         )
         keys = sorted({key for counts in found.values() for key in counts})
-        problem.tested = None
+        self.tested = None
         if len(found) < len(with_images):
-            problem.tested = sum(int(own["test.0"].sum()) for own in found.values())
+            self.tested = sum(int(own["test.0"].sum()) for own in found.values())
             # The best round is chosen by validation: the easier images of a few sites must not decide.
             keys = [key for key in keys if key.startswith("test.")]
         return Fetch({key: _total([own[key] for own in found.values() if key in own]) for key in keys})

@@ -264,9 +264,9 @@ def find_runs(paths: Iterable[Path]) -> list[RunFolder]:
     """The run folders among these paths, and those anywhere inside a path that is none itself."""
     found = []
     for path in paths:
-        runs = list(_runs_in(path))
         if path.suffix == ".html" and path.is_file():
             continue  # a page about runs, caught by a pattern as runs/*
+        runs = list(_runs_in(path))
         if not runs:
             raise VHLError(f"{path} is no run folder and holds none; `vhl run` makes them under runs/.")
         found += runs

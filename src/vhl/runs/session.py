@@ -119,7 +119,7 @@ class Session:
 
     def _check_images(self, problem: Problem) -> None:
         """A file or folder may hold others by now."""
-        now = problem.describe_data()["fingerprint"]
+        now = problem.dataset.train.fingerprint()
         if self.folder.data().get("fingerprint", now) != now:
             raise VHLError(
                 f"The training images are others than when {self.folder.path} was begun; put them back, or "
@@ -133,14 +133,7 @@ class Session:
         """The checkpoint to continue from, if the folder holds this run already."""
         if not self.folder.exists:
             return None
-        try:
-            self.folder.check_same(self.experiment)
-        except VHLError:
-            if self._resume:
-                raise
-            raise VHLError(
-                f"{self.folder.path} exists already and is another run; name=NAME begins this one."
-            ) from None
+        self.folder.check_same(self.experiment)  # first: --resume is no advice for another experiment
         if not self._resume:
             raise VHLError(
                 f"{self.folder.path} exists already; --resume continues it, name=NAME begins another."

@@ -248,7 +248,15 @@ def test_labels_and_sites_are_int64(put, read):
 def test_files_that_are_passed_over_are_told(root, put, read):
     put(*(f"{label}/{number}.png" for label in "ab" for number in range(20)))
     assert read().remarks == ()
-    for name in ("a/1.dcm", "a/2.DCM", "b/notes.txt", "b/.hidden", ".cache/3.dcm", "b/README"):
+    for name in (
+        "a/1.dcm",
+        "a/2.DCM",
+        "b/notes.txt",
+        "b/.hidden",
+        ".cache/3.dcm",
+        "__MACOSX/4.dcm",
+        "b/README",
+    ):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).touch()
     (remark,) = read().remarks

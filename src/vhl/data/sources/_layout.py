@@ -57,14 +57,19 @@ def survey(root: Path) -> list[Picture]:
 
 def passed_over(root: Path) -> dict[str, int]:
     """How many files below ``root`` are no images to us, by their suffix; hidden ones do not count."""
-    paths = (path for path in root.rglob("*") if path.is_file())
-    seen = (path for path in paths if not any(part.startswith(".") for part in path.relative_to(root).parts))
-    return dict(sorted(Counter(p.suffix.lower() for p in seen if p.suffix.lower() not in SUFFIXES).items()))
+    files = (path for path in root.rglob("*") if path.is_file())
+    seen = (file for file in files if not any(map(_is_hidden, file.relative_to(root).parts)))
+    return dict(sorted(Counter(f.suffix.lower() for f in seen if f.suffix.lower() not in SUFFIXES).items()))
+
+
+def _is_hidden(name: str) -> bool:
+    """As .DS_Store and __MACOSX."""
+    return name.startswith((".", "__"))
 
 
 def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Images as the names on their way down; a folder with nothing in it as its own way and an empty name."""
-    inside = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__"))]
+    inside = [entry for entry in folder.iterdir() if not _is_hidden(entry.name)]
     folders = [entry for entry in inside if entry.is_dir()]
     images = [entry for entry in inside if entry.suffix.lower() in SUFFIXES and entry.is_file()]
     for image in images:

@@ -21,16 +21,12 @@ from vhl.paper.evidence import Choice, Evidence, identity
 from vhl.paper.figures.choosing import choose, described
 from vhl.paper.row import Row
 from vhl.paper.rows import rows
+from vhl.paper.theory import METHODS
 from vhl.report.embedding import embed
 from vhl.report.figures.style import CLASSES, TEXT, add_legend, blank, say
 from vhl.runs.folder import RunFolder
 
 Whose = Literal["clients", "server"]
-METHODS = {
-    "cifar10/a0.1-e1-k10/fedavg": "FedAvg",
-    "further/naive/fedavg": "FedAvg + naive VHL",
-    "cifar10/a0.1-e1-k10/fedavg-vhl": "FedAvg + VHL",
-}
 POINTS = 1_200
 """Samples in a panel; more hide each other, and t-SNE takes a minute for 2,000."""
 _MARKERS = ("o", "^", "s")

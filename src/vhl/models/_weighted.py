@@ -68,10 +68,10 @@ class _Normalize(torch.autograd.Function):
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         """What goes through μ and σ² is linear in x: image n gets w_n/P (∂μ + 2 (x − μ) ∂σ²) at P pixels."""
         x, weights, mean, variance, weight = ctx.saved_tensors
-        dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
-            dz, x, weight, mean, variance, None, None, False, EPSILON, [True, True, True]
-        )
         rstd = torch.rsqrt(variance + EPSILON)
+        dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(
+            dz, x, weight, mean, variance, mean, rstd, False, EPSILON, [True, True, True]
+        )
         slope = -weight * dweight * rstd**2  # 2 ∂σ²
         offset = -weight * dbias * rstd - slope * mean  # ∂μ − 2 μ ∂σ²
         each = weights[:, None] / (x.shape[2] * x.shape[3])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from vhl.cli.parser import build_parser
 from vhl.experiment import Experiment
 from vhl.paper.document import renewed
 from vhl.paper.evidence import Evidence
-from vhl.paper.queue import run_name
+from vhl.paper.queue import Request, queue, run_name, select
 from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
 
@@ -33,3 +36,16 @@ def test_a_document_has_the_numbers_of_the_records(name: str, part: str) -> None
     text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     assert renewed(text, Evidence.read(ROOT / "results")) == text
     assert f"<!-- vhl paper {part} -->" in text
+
+
+def test_every_command_of_the_document_makes_a_record() -> None:
+    """But for two, which draw the figures of features."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    kept = {file.stem for file in RESULTS}
+    lines = "".join(re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)).splitlines()
+    asked = [build_parser().parse_args(shlex.split(line)[1:]) for line in lines]
+    runs = [line for line in asked if line.action == "run"]
+    assert len(asked) - len(runs) == 2
+    for run in runs:
+        made = queue(Request(select(run.rows), run.profile, run.virtual, run.rounds, run.seeds), Evidence([]))
+        assert {experiment.name for experiment in made} <= kept, run

@@ -282,6 +282,12 @@ def test_a_gpu_gives_what_a_cpu_gives() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
+@pytest.mark.parametrize("option", [{"mosaic": 2}, {"batch_norm_share": 0.5}], ids=str)
+def test_what_needs_layers_of_ours(complains: Any, option: dict[str, Any]) -> None:
+    with complains(f"objective.{next(iter(option))} needs our own layers"):
+        make(objective={"name": "vhl", **option})
+
+
 def test_wrong_images_and_labels(complains: Any) -> None:
     vhl, (images, labels) = make(), natural(torch.float32)
     model = Pair(vhl.outputs)

@@ -55,6 +55,10 @@ def problem(tmp_path: Path) -> Any:
         ({"objective": {"name": "vhl-light", "tap": "stage2"}}, ["set objective.tap=last"]),
         ({"objective": {"name": "naive", "mosaic": 3}}, ["must divide images of 16×16", "last map of 4×4"]),
         ({"objective": {"name": "naive", "mosaic": 8}}, ["last map of 4×4"]),
+        (
+            {"objective": "vhl-light", "data": {"name": "digits", "size": 15}},
+            ["15×15", "last map of 4×4", "objective.mosaic=1"],
+        ),
         ({"objective": {"name": "vhl-light", "virtual_batch": 30}}, ["30 virtual images", "mosaics of 4"]),
     ],
     ids=str,
@@ -81,3 +85,9 @@ def test_without_batch_norm_there_is_nothing_to_freeze_and_a_note_says_so(proble
         notes = problem(model=model, objective="plain", training={"freeze_batch_norm": 3}).notes()
         found = [note for note in notes if "training.freeze_batch_norm changes nothing" in note]
         assert len(found) == (norm == "group")
+
+
+def test_statistics_that_would_be_fixed_after_the_last_round_are_not(problem: Any) -> None:
+    for rounds in (3, 4):
+        notes = problem(rounds=rounds, objective="plain", training={"freeze_batch_norm": 3}).notes()
+        assert [note for note in notes if "never reached in 3 rounds" in note] == notes[: rounds == 3]

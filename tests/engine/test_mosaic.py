@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from vhl.algorithms.base import Work
 from vhl.data.images import ImageSet, ImageStream
+from vhl.engine.accounts import describe_training
 from vhl.engine.mosaic import MosaicStream, assemble
 from vhl.engine.simulation import Simulation
 from vhl.engine.stream import Stream
@@ -40,7 +43,9 @@ def test_crop_flip_and_cutout_act_on_each_tile(crop: int | None) -> None:
     alone = Stream(small, ImageStream(name="any", flip=True, crop=2, cutout=3), PLAIN, device)
     assert mosaics.padding == 2 and mosaics.shape == (16, 16, 1)
     index = torch.tensor([3, 0, 5, 5, 1, 2, 4, 0])
-    chance = {k: torch.from_numpy(v) for k, v in mosaics.draw(np.random.default_rng(1), (8,)).items()}
+    drawn, others = (stream.draw(np.random.default_rng(1), (8,)) for stream in (mosaics, alone))
+    assert all(np.array_equal(drawn[key], others[key]) for key in drawn.keys() | others.keys())
+    chance = {k: torch.from_numpy(v) for k, v in drawn.items()}
     found, expected = mosaics.batch(index, chance), alone.batch(index, chance)
     assert found.shape == (2, 1, 32, 32) and len(chance["row"].unique()) > 1
     for number in range(8):
@@ -62,6 +67,8 @@ def test_order(of_one_class: bool) -> None:
     assert all(same) if of_one_class else not all(same)
     labels = whole.labels[order.reshape(-1, 4)[:, 0]]
     assert np.bincount(labels[:15]).min() >= 1 and len(set(labels[:5])) > 1
+    group = order.reshape(-1, 4)[0]
+    assert not np.array_equal(group, np.sort(group)) or len(set(np.diff(group))) > 1  # members are shuffled
 
 
 def test_a_class_too_small_for_a_mosaic_is_named(complains: Any) -> None:
@@ -111,6 +118,14 @@ def test_a_mosaic_takes_a_quarter_of_the_places(digit_simulation: Any) -> None:
     natural = sum(len(light.problem.parts[client]) for client in record.clients)
     assert record.samples - natural == (twice.samples - natural) // 4
     assert record.virtual_accuracy is not None and 0 <= record.virtual_accuracy <= 1
+
+
+def test_virtual_accuracy_is_of_all_tiles(digit_simulation: Any) -> None:
+    """3 steps of 8 virtual images: 12 hits are a half."""
+    problem = digit_simulation(objective={"name": "vhl-light", "virtual_batch": 8}).problem
+    job, done = SimpleNamespace(rate=0.1, samples=range(20)), SimpleNamespace(work=Work(20, 3, 0.1, 0.9))
+    known = describe_training(problem, [job], [done], {"natural_hits": 5.0, "virtual_hits": 12.0})  # type: ignore[list-item]
+    assert known["virtual_accuracy"] == 0.5 and known["train_accuracy"] == 0.25
 
 
 def test_lanes_and_resuming_do_not_change_it(digit_simulation: Any) -> None:

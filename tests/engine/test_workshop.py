@@ -102,6 +102,12 @@ def test_the_virtual_set_of_another_folder_or_shape(digit_simulation, small_digi
     assert larger.problem.virtual.train.shape == (12, 12, 1)
 
 
+def test_mosaics_of_one_class_are_not_those_of_any(pair):
+    same = {"name": "vhl-light", "mosaic_classes": "same"}
+    one, other = pair({"objective": "vhl-light"}, {"objective": same})
+    assert one.problem.virtual is not other.problem.virtual and one.task.virtual is not other.task.virtual
+
+
 def test_the_virtual_set_has_as_many_classes_as_the_natural_one(digit_simulation, array_source):
     """Where nothing else is said of it: so its own settings do not tell."""
     workshop, images = Workshop(), np.zeros((40, 8, 8, 1), np.uint8)

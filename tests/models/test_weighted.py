@@ -95,6 +95,7 @@ def test_groups_of_neighbours_and_layouts_against_the_formula(layout):
     start = torch.randn(11, 3, 4, 6, generator=generator, dtype=torch.float64) * 2 + 3
     dz = torch.randn(11, 3, 4, 6, generator=generator, dtype=torch.float64)
     state = _channels(generator)
+    before = [own.clone() for own in state]
     found, expected = (start.clone().to(memory_format=layout).requires_grad_() for _ in range(2))
     ours = weighted_batch_norm(found, weights, *state)
     each = weights[:, None, None, None] / 24
@@ -106,6 +107,10 @@ def test_groups_of_neighbours_and_layouts_against_the_formula(layout):
     theirs.backward(dz)
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(found.grad, expected.grad, rtol=1e-9, atol=1e-11)
+    count = 9 * 24  # pixels of images that count at all
+    moved = (mean.flatten(), variance.flatten() * count / (count - 1))
+    for now, was, new in zip(state, before, moved, strict=False):
+        torch.testing.assert_close(now, 0.9 * was + 0.1 * new.detach(), rtol=1e-12, atol=0)
 
 
 def test_half_precision_has_statistics_in_single():

@@ -223,3 +223,10 @@ def test_of_a_method_with_a_classifier_retrained_at_the_end_whole_runs_alone_cou
     assert list(at(runs, 3)) == [0] and not at(runs, 2)
     stopped = replace(digest(name, [0.9, 0.1, 0.5]), experiment=digest(name, [0.1] * 4).experiment)
     assert not Evidence([stopped]).of(rows()[name].experiment())
+
+
+def test_before_its_statistics_are_fixed_a_run_does_not_count(digest: Make) -> None:
+    name = "light/fixed-statistics/plain"
+    for rounds, counts in ((150, False), (151, True)):
+        found = Evidence([digest(name, [0.5] * rounds)]).of(rows()[name].experiment())
+        assert bool(found) == counts

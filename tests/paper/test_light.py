@@ -41,6 +41,20 @@ def test_every_row_of_the_table_is_compared_with_something() -> None:
     assert {row.name for row in rows().values() if row.table == "light"} <= compared
 
 
+def test_a_label_names_what_is_subtracted() -> None:
+    objectives = {"VHL": "vhl", "vhl-light": "vhl-light", "FedAvg": "plain", "without": "plain"}
+    for label, more, less in _pairs():
+        left, right = label.strip("*").split(" − ")
+        first, second = (rows()[row].experiment("release", "noise") for row in (more, less))
+        assert second.objective.name == objectives[right], label
+        assert (
+            first.algorithm == second.algorithm and first.data == second.data and first.model == second.model
+        )
+        words = left.rsplit(": ")[-1]
+        if words in {"VHL", "vhl", "naive", "vhl-light"}:
+            assert first.objective.name == words.lower(), label
+
+
 def test_a_document_shows_them() -> None:
     shown = renewed("<!-- vhl paper light -->\n<!-- end -->\n", Evidence([]))
     assert shown == f"<!-- vhl paper light -->\n{comparisons(Evidence([]))}<!-- end -->\n"

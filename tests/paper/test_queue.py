@@ -128,12 +128,20 @@ def test_a_row_comes_after_the_row_that_it_is_compared_with() -> None:
         ("further/vftl/fedavg", 25_000_000),
         ("further/lambda-0.5/fedavg", 50_000_000),
         ("centralized/cifar10/plain", 50_000_000),
+        ("light/vhl-light/fedavg", 25_000 * 300 * 1.25),
         ("feddf/a0.1/fedavg", 0.022 * 100 * 50_000 * 40 * 8 / 20),
         ("feddf/a0.1/feddf-real-2000", 0.022 * 100 * (50_000 * 40 * 8 / 20 + 2_000 * 64 * (1 + 8 / 3))),
     ],
 )
 def test_images_that_a_row_trains_on(name: str, images: float) -> None:
     assert cost(rows()[name]) == pytest.approx(images)
+
+
+def test_statistics_cannot_be_fixed_after_the_last_round(complains: Any) -> None:
+    fixed = select(["light/fixed-statistics"])
+    with complains("light/fixed-statistics/plain", "after round 150", "--rounds"):
+        queue(Request(fixed, rounds=150), Evidence([]))
+    assert len(queue(Request(fixed, rounds=151), Evidence([]))) == 4
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from vhl.experiment import Experiment
+from vhl.objectives.naive import Naive
 from vhl.paper.evidence import identity
 from vhl.paper.published import published
 from vhl.paper.row import Row
@@ -245,8 +246,40 @@ def test_light_rows_differ_from_vhls_in_what_their_names_say() -> None:
     }
     assert settings("light/fixed-statistics/vhl")["training.freeze_batch_norm"] == 150
     assert settings("light/group-norm/vhl-light")["model.norm"] == "group"
-    assert settings("light/no-supcon/fedavg")["objective.calibration"] == 0
     assert rows()["light/svhn-a0.1-e1-k10/fedavg"].without == "svhn/a0.1-e1-k10/fedavg"
+
+
+_SHARE, _TILES, _IMAGES = "objective.batch_norm_share", "objective.mosaic", "objective.virtual_batch"
+_PULL, _PULL_AMONG, _CROSS = (
+    f"objective.{name}" for name in ("calibration", "virtual_calibration", "virtual_weight")
+)
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        ("share-alone", {"objective.name": "vhl", _TILES: 1, _IMAGES: 32}),
+        ("mosaic-alone", {"objective.name": "vhl", _SHARE: None}),
+        ("share-0.75", {_SHARE: 0.75}),
+        ("same-class", {"objective.mosaic_classes": "same"}),
+        ("half", {_IMAGES: 64}),
+        ("4x4", {_TILES: 4}),
+        ("no-supcon", {_PULL: 0, _PULL_AMONG: 0}),
+        ("no-virtual-loss", {_CROSS: 0}),
+    ],
+)
+def test_a_variant_of_light_changes_what_its_name_says(variant: str, expected: dict[str, Any]) -> None:
+    light, other = (
+        dotted(rows()[f"light/{name}/fedavg"].experiment("release", "noise"))
+        for name in ("vhl-light", variant)
+    )
+    keys = light.keys() | other.keys()
+    assert {key: other.get(key) for key in keys if other.get(key) != light.get(key)} == expected
+
+
+def test_statistics_alone_have_no_loss_of_virtual_images() -> None:
+    objective = rows()["light/statistics-alone/fedavg"].experiment("release", "noise").objective
+    assert objective == Naive(mosaic=2, batch_norm_share=0.5, virtual_weight=0)
 
 
 def test_features_are_kept_where_the_paper_shows_them() -> None:

@@ -28,7 +28,7 @@ def check_mosaic(
     if any(side % tiles for side in (*size, *last_map)):
         raise VHLError(
             f"objective.mosaic = {tiles} must divide images of {size[0]}×{size[1]} and {name}'s last map of "
-            f"{last_map[0]}×{last_map[1]}; choose another."
+            f"{last_map[0]}×{last_map[1]}; choose a size of images that it divides, or objective.mosaic=1."
         )
     if rows % tiles**2:
         raise VHLError(
@@ -57,10 +57,12 @@ def is_linear(features: Tensor, logits: Tensor, head: tuple[Tensor, Tensor]) -> 
 
 
 def batch_norm_notes(experiment: Experiment, module: nn.Module) -> list[str]:
-    """What is set for batch norm where there is none."""
+    """What is set for batch norm where there is none, or too late."""
     layers = BatchNorm | nn.modules.batchnorm._BatchNorm
     if any(isinstance(layer, layers) for layer in module.modules()):
-        return []
+        last = experiment.training.freeze_batch_norm
+        late = last is not None and last >= experiment.rounds
+        return [f"training.freeze_batch_norm = {last} is never reached in {experiment.rounds} rounds."] * late
     options = {
         "objective.batch_norm_share": getattr(experiment.objective, "batch_norm_share", None),
         "training.freeze_batch_norm": experiment.training.freeze_batch_norm,

@@ -24,7 +24,8 @@ class Record(BaseModel):
     drift: float = Field(description="mean distance of the clients' parameters from their average")
     learning_rate: float = Field(description="mean over the round's clients")
     samples: int = Field(
-        description="images trained on in this round, natural and virtual; a server's distillation too"
+        description="images trained on in this round, natural and virtual, a mosaic as one; a server's "
+        "distillation too"
     )
     compute: float = Field(description="multiply-adds of a step relative to plain FedAvg")
     distillation_steps: int | None = Field(None, description="of the server, after it averaged")

@@ -60,8 +60,8 @@ class Evidence:
         self._parts: set[tuple[str, ...]] = set()
         choices: dict[Choice, None] = {}
         for found in digests:
-            if found.experiment.algorithm.calibration and len(found.records) < found.experiment.rounds:
-                continue  # the classifier is not retrained yet: so far it is another method
+            if _has_still_to_come(found):
+                continue
             digest = replace(found, records=judged(found.experiment, found.records))
             runs = self._runs.setdefault(identity(digest.experiment), {})
             seed = digest.experiment.seeds.batches
@@ -99,6 +99,14 @@ class Evidence:
     def of(self, experiment: Experiment) -> Runs:
         """All runs of an experiment, by seed."""
         return self._runs.get(identity(experiment), {})
+
+
+def _has_still_to_come(run: Digest) -> bool:
+    """Whether the classifier is not retrained yet or no statistics are fixed: so far it is another method."""
+    experiment, rounds = run.experiment, len(run.records)
+    fixed_after = experiment.training.freeze_batch_norm
+    fixed = fixed_after is None or rounds > fixed_after
+    return not fixed or (experiment.algorithm.calibration is not None and rounds < experiment.rounds)
 
 
 def _parts(settings: Mapping[str, Any]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ _VARIANTS = {
     "no-virtual-loss": "without virtual cross-entropy",
     "statistics-alone": "statistics alone, without either",
 }
-_NORMS = {"group-norm": "group norm", "fixed-statistics": "statistics fixed after half"}
+_NORMS = {"group-norm": "group norm", "fixed-statistics": "statistics fixed after round 150"}
 _ALGORITHMS = {"FedProx": "fedprox", "SCAFFOLD": "scaffold", "FedNova": "fednova"}
 
 

@@ -63,6 +63,12 @@ def queue(request: Request, evidence: Evidence) -> list[Experiment]:
     for row in request.rows:
         experiment = row.experiment(request.profile, request.virtual)
         experiment = experiment.with_(rounds=request.rounds or experiment.rounds)
+        fixed_after = experiment.training.freeze_batch_norm
+        if fixed_after is not None and experiment.rounds <= fixed_after:
+            raise VHLError(
+                f"{row.name} fixes batch-norm statistics after round {fixed_after}: ask for more --rounds "
+                "than that, or leave it out."
+            )
         done = evidence.of(experiment)
         for order, seed in enumerate(request.seeds):
             if seed in done and len(done[seed].records) >= experiment.rounds:

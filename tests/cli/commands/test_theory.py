@@ -59,6 +59,7 @@ def test_another_run_s_virtual_data_are_its_own_seed_s_and_size_s(vhl: Any) -> N
         found.append(vhl("theory", "runs/it", f"--virtual=runs/{name}", "--round=2").out)
     vhl("run", *SETTINGS, "objective=vhl-light", "rounds=1", "name=c")
     found.append(vhl("theory", "runs/it", "--virtual=runs/c", "--round=2").out)
+    assert json.loads(Path("runs/it/theory.json").read_text(encoding="utf-8"))["tiles"] == 2
     named = vhl("theory", "runs/it", "--virtual=noise", "--round=2").out
     assert len(set(found)) == 3 and "%" in named
     assert json.loads(Path("runs/it/theory.json").read_text(encoding="utf-8"))["tiles"] == 1

@@ -28,6 +28,12 @@ def test_images_labels_and_a_picture(vhl: Any) -> None:
     assert last.tolist() == [images[9 * 6 + 3, 0, 0, 0]] * 3
 
 
+def test_tiles_of_mosaics_are_of_their_own_size(vhl: Any) -> None:
+    vhl("virtual", *SMALL, "objective=vhl-light", "-o", "set.npz")
+    with np.load("set.npz") as stored:
+        assert np.array_equal(stored["images"], Noise().generate(10, 6, (4, 4, 1), 0).images)
+
+
 def test_where_the_picture_goes(vhl: Any) -> None:
     assert vhl("virtual", *SMALL, "virtual.classes=3", "--picture=here/grid.png").code == 0
     with Image.open("here/grid.png") as picture:

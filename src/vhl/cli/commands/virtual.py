@@ -27,7 +27,7 @@ def main(arguments: argparse.Namespace) -> None:
     images = virtual_set(
         experiment.virtual,
         classes,
-        dataset.train.shape,
+        experiment.objective.virtual_shape(dataset.train.shape),
         experiment.seeds.data,
         directory,
         choose_device(experiment.device),

@@ -42,6 +42,27 @@ def test_the_term_is_the_formula(options: dict[str, float]) -> None:
     assert float(terms["contrast"]) == pytest.approx(options.get("mu", 5.0) * expected, rel=1e-12)
 
 
+def test_features_may_be_maps() -> None:
+    """A network's last features are what its head takes; it may flatten them itself."""
+    rng = np.random.default_rng(1)
+    features, server, previous = (torch.from_numpy(rng.standard_normal((5, 2, 3, 3))) for _ in range(3))
+    labels, weights = torch.zeros(5, dtype=torch.int64), torch.ones(5, dtype=torch.float64)
+    batch = Batch({"last": features}, torch.zeros(5, 3), labels, weights, 3)
+    found = MOON(mu=1).loss(batch, {"server": server, "previous": previous})["contrast"]
+    flat = [maps.flatten(1) for maps in (features, server, previous)]
+    assert float(found) == pytest.approx(_contrast(*flat, weights, 0.5), rel=1e-12)
+
+
+def test_half_precision_is_widened_first() -> None:
+    rng = np.random.default_rng(2)
+    features, server, previous = (torch.from_numpy(rng.standard_normal((5, 4))).bfloat16() for _ in range(3))
+    labels, weights = torch.zeros(5, dtype=torch.int64), torch.ones(5)
+    batch = Batch({"last": features}, torch.zeros(5, 3), labels, weights, 3)
+    found = MOON(mu=1).loss(batch, {"server": server, "previous": previous})["contrast"]
+    expected = _contrast(features.double(), server.double(), previous.double(), weights, 0.5)
+    assert found.dtype == torch.float32 and float(found) == pytest.approx(expected, rel=1e-5)
+
+
 def test_two_rounds_by_an_independent_loop(digit_simulation: Any) -> None:
     """Networks of their own for all three roles; images and batches are the engine's."""
     simulation = digit_simulation(

@@ -144,6 +144,22 @@ def test_other_numbers_of_classes_are_refused(run: RunFolder, data_dir: Path) ->
         measure_run(run, [2], against(run, Noise(classes=3)), data_dir)
 
 
+def test_outputs_that_are_no_twins_are_refused(trained: Callable[..., RunFolder], data_dir: Path) -> None:
+    """Twenty outputs, but the last ten are virtual classes that have no natural one."""
+    virtual = {"name": "noise", "per_class": 12, "classes": 20}
+    shared = trained(virtual=virtual, objective={"name": "vhl", "shared_labels": True})
+    with pytest.raises(VHLError, match=r"20 are not 10; train with virtual\.classes unset"):
+        measure_run(shared, [2], against(shared, Noise(per_class=9)), data_dir)
+
+
+def test_terms_against_images_of_another_seed_begin_anew(run: RunFolder, data_dir: Path) -> None:
+    for seed, rounds in ((5, [1]), (6, [2])):
+        other = against(run, Noise(per_class=9)).with_(seeds={**SEEDS, "data": seed})
+        measure_run(run, rounds, other, data_dir)
+        found = json.loads((run.path / "theory.json").read_text(encoding="utf-8"))
+        assert found["seed"] == seed and [terms["round"] for terms in found["terms"]] == rounds
+
+
 def test_a_round_that_was_not_kept_is_named(run: RunFolder, data_dir: Path) -> None:
     with pytest.raises(VHLError, match="keeps no model '7'"):
         measure_run(run, [7], data_dir=data_dir)

@@ -67,8 +67,50 @@ def test_mmd_by_loops(sides: Sides) -> None:
     assert found == pytest.approx(sum(gaps) / max(1, sum(len(n) for n, _ in pairs)), abs=1e-9)
 
 
+def test_the_width_has_no_gradient() -> None:
+    """By finite differences with the width of where they start."""
+    rng = np.random.default_rng(4)
+    natural = torch.from_numpy(rng.standard_normal((4, 3))).requires_grad_()
+    virtual, labels, ones = torch.from_numpy(rng.standard_normal((4, 3))), torch.arange(4) % 2, torch.ones(4)
+    both = torch.nn.functional.normalize(torch.cat([natural.detach(), virtual]))
+    width = float((torch.cdist(both, both) ** 2).sum() / (8 * 7))
+
+    def by_hand(features: Tensor) -> float:
+        unit, total = torch.nn.functional.normalize(torch.cat([features, virtual])), 0.0
+        for label in (0, 1):
+            own = unit[torch.cat([labels, labels]) == label]
+            squared = torch.cdist(own, own) ** 2
+            kernel = sum((-squared / (f * width)).exp() for f in (0.25, 0.5, 1, 2, 4)) / 5
+            signs = torch.tensor([0.5, 0.5, -0.5, -0.5]).double()
+            total += float(signs @ kernel @ signs) / 2
+        return total
+
+    MMD()(natural, labels, ones, virtual, labels).backward()
+    assert natural.grad is not None
+    for row, column in ((0, 0), (1, 2), (3, 1)):
+        step = torch.zeros(4, 3, dtype=torch.float64)
+        step[row, column] = 1e-6
+        slope = (by_hand(natural.detach() + step) - by_hand(natural.detach() - step)) / 2e-6
+        assert float(natural.grad[row, column]) == pytest.approx(slope, rel=1e-5, abs=1e-9)
+
+
 @pytest.mark.parametrize("distance", [MMD(), Means()])
 class TestBoth:
+    def test_features_that_are_all_the_same(self, distance: Any) -> None:
+        one = torch.tensor([[1.0, 0.0, 0.0]])  # of length 1 exactly, so that distances are 0 exactly
+        features = one.repeat(4, 1).requires_grad_()
+        found = distance(features, torch.zeros(4), torch.ones(4), one.repeat(2, 1), torch.zeros(2))
+        found.backward()
+        assert abs(found.item()) < 1e-6 and features.grad is not None and features.grad.isfinite().all()
+
+    def test_half_precision_is_widened_first(self, distance: Any) -> None:
+        rng = np.random.default_rng(5)
+        one, other = (torch.from_numpy(rng.standard_normal((6, 4))).bfloat16() for _ in range(2))
+        labels, ones = torch.arange(6) % 2, torch.ones(6)
+        found = distance(one, labels, ones, other, labels)
+        expected = distance(one.double(), labels, ones, other.double(), labels)
+        assert found.dtype == torch.float32 and found.item() == pytest.approx(expected.item(), rel=1e-4)
+
     def test_equal_sets_are_at_distance_0(self, distance: Any) -> None:
         features = torch.randn(12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         labels = torch.arange(12) % 3

@@ -55,6 +55,16 @@ def test_pooled_gaussians_are_what_the_server_would_make_of_the_clients(made: Si
         np.testing.assert_allclose(root @ root.T, covariance, rtol=1e-6, atol=1e-10)
 
 
+def test_a_class_with_one_image_is_drawn_where_that_lies() -> None:
+    moments = {
+        "counts": torch.tensor([1.0, 0.0]),
+        "sums": torch.tensor([[2.0, 3.0], [0.0, 0.0]]).double(),
+        "products": torch.tensor([[[4.0, 6.0], [6.0, 9.0]], [[0.0, 0.0], [0.0, 0.0]]]).double(),
+    }
+    ((label, (mean, root)),) = calibration._gaussians(moments).items()
+    assert label == 0 and mean.tolist() == [2, 3] and not root.any()
+
+
 def test_drawn_features_have_these_means_and_covariances() -> None:
     root = torch.tensor([[2.0, 0.0], [1.0, 0.5]]).double()
     gaussians = {3: (torch.tensor([1.0, -1.0]).double(), root), 5: (torch.zeros(2).double(), 0 * root)}
@@ -115,9 +125,10 @@ def test_rounds_are_fedavgs_and_what_is_evaluated_is_the_new_classifier(
         _, logits = network(test.batch(torch.arange(len(test)), {}))
     accuracy = (logits.argmax(1) == test.labels).double().mean().item()
     assert records[1].accuracy == pytest.approx(accuracy) and records[1].accuracy != others[1].accuracy
-    sent = calibration.traffic(made.problem)
+    sent = calibration.traffic(made.problem, made.model)
     assert records[1].bytes == others[1].bytes + sent and records[0].bytes == others[0].bytes
-    assert sent == 4 * 4 * 4 * (1 + 8 + 36)  # 4 clients, 4 classes, 8 features
+    down = sum(tensor.numel() for tensor in made.named_tensors().values())
+    assert sent == 8 * 4 * (down + 4 * (1 + 8 + 36))  # 8 bytes, 4 clients, 4 classes, 8 features
 
 
 def test_a_run_that_gets_more_rounds_goes_on_from_the_old_classifier(
@@ -129,6 +140,29 @@ def test_a_run_that_gets_more_rounds_goes_on_from_the_old_classifier(
     list(longer), list(whole)
     assert longer.state.server.parameters.equal(whole.state.server.parameters)
     assert longer.state.server.final.equal(whole.state.server.final)
+
+
+def test_a_run_that_ended_gets_no_more_rounds(made: Simulation, tmp_path: Path, data_dir: Path) -> None:
+    """Its last record is of the new classifier, which a longer run would not have had yet."""
+    settings = {"data": "digits", "partition": {"name": "lda", "clients": 4}, "rounds": 1}
+    experiment = made.experiment.with_(**settings)
+    list(Session(experiment, tmp_path, data_dir=data_dir))
+    assert list(Session(experiment, tmp_path, data_dir=data_dir, resume=True)) == []
+    with pytest.raises(VHLError, match=r"ended with round 1, after which ccvr .* another name"):
+        list(Session(experiment.with_(rounds=2), tmp_path, data_dir=data_dir, resume=True))
+
+
+def test_a_classifier_that_is_not_finite_is_said(digit_simulation: Any) -> None:
+    simulation = digit_simulation(algorithm={**OPTIONS, "lr": 1e300}, rounds=1)
+    with pytest.raises(VHLError, match=r"Round 1: ccvr made a model that is infinite or NaN"):
+        simulation.run_round()
+
+
+def test_the_server_s_own_vectors_stay(made: Simulation) -> None:
+    start, settings = made.state.server, Calibration(per_class=3, epochs=1, lr=0.01, batch=4)
+    server = Server(start.parameters, start.buffers, {"kept": torch.ones(2)})
+    found = calibration.calibrate(made.problem, made.model, server, settings)
+    assert found.state.keys() == {"kept", FINAL}
 
 
 def test_the_saved_model_is_the_calibrated_one(made: Simulation, tmp_path: Path, data_dir: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -59,10 +60,14 @@ def network_of(simulation: Simulation, parameters: Tensor, buffers: Tensor) -> n
 
 
 @pytest.mark.parametrize("objective", ["plain", "vhl"])
-@pytest.mark.parametrize("clip", [5.0, 0.01])
-def test_it_is_what_pytorch_computes(simulation: Any, monkeypatch: Any, objective: str, clip: float) -> None:
-    """Six steps on given images, and the state after the last."""
-    made = simulation(objective, clip=clip, check_every=6, lr=0.01)
+@pytest.mark.parametrize(("clip", "check_every"), [(5.0, 6), (0.01, 2), (5.0, 100)])
+def test_it_is_what_pytorch_computes(
+    simulation: Any, monkeypatch: Any, objective: str, clip: float, check_every: int
+) -> None:
+    """Six steps on given images, however often they are looked at, and the state after the last."""
+    made = simulation(objective, clip=clip, check_every=check_every, lr=0.01)
+    better = itertools.count()
+    monkeypatch.setattr(Distiller, "_accuracy", lambda self: float(next(better)))
     images = torch.randn(6, 5, 1, 8, 8, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     given = iter(images)
     monkeypatch.setattr(Distiller, "_images", lambda self: next(given))
@@ -97,12 +102,14 @@ def scripted(simulation: Any, monkeypatch: Any) -> Callable[..., tuple[Simulatio
         distiller, looks, states = distiller_of(made), iter(accuracies), {}
 
         def accuracy(self: Distiller) -> float:
-            states[int(self._step)] = self._student.parameters.clone()
+            student = self._student
+            states[int(self._step)] = torch.cat([student.parameters, student.buffers])
             return next(looks)
 
         monkeypatch.setattr(Distiller, "_accuracy", accuracy)
         server, steps = distiller(made.state.server, updates_of(made), 0)
-        kept = [step for step, state in states.items() if state.equal(server.parameters)]
+        found = torch.cat([server.parameters, server.buffers])
+        kept = [step for step, state in states.items() if state.equal(found)]
         return made, steps, kept[0] if kept else None
 
     return run
@@ -195,11 +202,21 @@ def test_a_client_more_or_less(simulation: Any) -> None:
     assert found.parameters.equal(alone.parameters)
 
 
+def test_of_one_client_there_is_nothing_to_learn(simulation: Any) -> None:
+    """Its model is the average; on noise, by batch statistics, the student would leave it."""
+    made = simulation()
+    server = made.state.server
+    assert distiller_of(made)(server, updates_of(made, 1), 0) == (server, 0)
+
+
 def test_rounds_of_feddf(simulation: Any) -> None:
     """It starts from FedAvg's average, and a run that is continued is the same to the bit."""
     made = simulation(images=REAL)
     records = list(made)
     assert [record.distillation_steps for record in records] == [6, 6]
+    for record in records:
+        natural = sum(len(made.problem.parts[client]) for client in record.clients)
+        assert record.samples == natural + 6 * 5
     half = simulation(images=REAL)
     half.run_round()
     rest = Simulation(half.experiment, problem=half.problem, state=half.state)
@@ -233,13 +250,21 @@ def test_the_best_on_validation_images_over_all_outputs_is_kept(simulation: Any,
 
 
 def test_frozen_statistics_stay_from_their_round_on(digit_simulation: Any, small_digits: Any) -> None:
-    made = digit_simulation(
-        data=small_digits(validation=0.25),
-        algorithm={"name": "feddf", "steps": 6, "check_every": 3, "batch_size": 5},
-        training={"batch_size": 8, "freeze_batch_norm": 1},
-    )
+    shared = {
+        "data": small_digits(validation=0.25),
+        "training": {"batch_size": 8, "freeze_batch_norm": 1},
+        "engine": {"precision": "fp64"},
+    }
+    distilled = {"name": "feddf", "steps": 6, "check_every": 3, "batch_size": 5}
+    made, average = (digit_simulation(algorithm=name, **shared) for name in (distilled, "fedavg"))
     server = made.state.server
     for round_ in (0, 1, 2, 0):
         found, _ = distiller_of(made)(server, updates_of(made), round_)
         assert found.buffers.equal(server.buffers) == (round_ >= 1)
         assert not found.parameters.equal(server.parameters)
+    made.run_round()
+    average.run_round()
+    first = made.state.server.buffers
+    assert not torch.allclose(first, average.state.server.buffers, rtol=1e-3)
+    made.run_round()
+    torch.testing.assert_close(made.state.server.buffers, first, rtol=1e-9, atol=1e-12)

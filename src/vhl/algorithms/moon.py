@@ -38,9 +38,10 @@ class MOON(FedAvg):
         return client.state["parameters"], client.state["buffers"]
 
     def loss(self, batch: Batch, references: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        features = full_precision(batch.features["last"][: len(batch.labels)])
+        features = full_precision(batch.features["last"][: len(batch.labels)]).flatten(1)
         near, far = (
-            cosine_similarity(features, full_precision(references[name])) for name in self.references
+            cosine_similarity(features, full_precision(references[name]).flatten(1))
+            for name in self.references
         )
         return {"contrast": self.mu * weighted_mean(softplus((far - near) / self.temperature), batch.weights)}
 

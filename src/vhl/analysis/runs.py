@@ -76,11 +76,13 @@ def _which(run: RunFolder, rounds: Sequence[int] | None) -> dict[int, str]:
 def _virtual_streams(problem: Problem, against: Experiment, directory: Path) -> tuple[Stream, Stream]:
     """Virtual images as in training, and held-out ones; not augmented, and no more than are looked at."""
     generator, classes, seed = against.virtual, problem.classes, against.seeds.data
-    if (generator.classes or classes) != classes:
-        raise VHLError(
-            f"The theorem speaks of as many virtual classes as natural ones: {generator.classes} are not "
-            f"{classes}."
-        )
+    trained_on = problem.virtual_classes if problem.shape.outputs > classes else classes
+    for virtual_classes in (trained_on, generator.classes or classes):
+        if virtual_classes != classes:
+            raise VHLError(
+                f"The theorem speaks of as many virtual classes as natural ones: {virtual_classes} are not "
+                f"{classes}; train with virtual.classes unset."
+            )
     shape = against.objective.virtual_shape(problem.dataset.train.shape)
     place = Workplace(problem.device, directory)
     train = virtual_set(generator, classes, shape, seed, directory, problem.device)

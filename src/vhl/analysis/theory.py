@@ -8,13 +8,14 @@ terms that are all of the same samples.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vhl.analysis.margin import Samples, check, classify, mean_margin
+from vhl.analysis.margin import Samples, check, classify, mean_margin, present
 from vhl.analysis.transport import at_most, class_distance, normalised, split_half_floor
 from vhl.errors import VHLError
 
@@ -82,6 +83,7 @@ def measure(
         (classify(features, weight, bias, different) == labels).double() for different in (len(bias), classes)
     )
     frequencies = labels.bincount(minlength=classes).double() / len(labels)
+    _check_counts([labels for _, labels in sets], frequencies)
     generator = np.random.default_rng(seed)
     natural, virtual, virtual_train = (at_most(samples, limit, generator) for samples in sets)
     margins = [
@@ -102,6 +104,17 @@ def measure(
         normalised_distance=class_distance(*units, frequencies),
         normalised_floor=split_half_floor(*units, frequencies, seed),
     )
+
+
+def _check_counts(labels: Sequence[Tensor], frequencies: Tensor) -> None:
+    for kind, own, least in zip(("natural", "virtual", "virtual training"), labels, (2, 2, 1), strict=True):
+        for label, _ in present(frequencies):
+            count = int((own == label).sum())
+            if count < least:
+                raise VHLError(
+                    f"There are {count} {kind} samples of class {label}, and {least} are needed; take more "
+                    "test images, or raise virtual.per_class."
+                )
 
 
 def _double(tensor: Tensor) -> Tensor:

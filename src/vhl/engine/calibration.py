@@ -32,10 +32,15 @@ def calibrate(problem: Problem, model: FlatModel, server: Server, settings: Cali
     return replace(server, state={**server.state, FINAL: final})
 
 
-def traffic(problem: Problem) -> int:
-    """Bytes that clients send for it: counts, means and (being symmetric) half of the covariances."""
-    length = problem.shape.features["last"]
-    return 4 * problem.clients * problem.classes * (1 + length + length * (length + 1) // 2)
+def traffic(problem: Problem, model: FlatModel) -> int:
+    """Bytes sent for it: the last model to every client, and back counts, means and covariances.
+
+    Of a covariance, being symmetric, half.
+    """
+    length, layout = problem.shape.features["last"], model.layout
+    down = layout.parameter_count + layout.buffer_count
+    up = problem.classes * (1 + length + length * (length + 1) // 2)
+    return model.parameters.element_size() * problem.clients * (down + up)
 
 
 def _gaussians(moments: dict[str, Tensor]) -> dict[int, tuple[Tensor, Tensor]]:

@@ -46,6 +46,7 @@ class Distiller:
         self._mean, self._square = (torch.zeros_like(self._student.parameters) for _ in range(2))
         self._step, self._row = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         progress = torch.arange(settings.steps + REHEARSALS, dtype=torch.float64) / settings.steps
+        self._stretch = min(settings.check_every, settings.steps)
         self._rates = (settings.lr * (1 + (math.pi * progress).cos()) / 2).to(device, dtype)
         self._plan: dict[str, Tensor] = {}
         self._run: Callable[[], None] | None = None
@@ -61,6 +62,8 @@ class Distiller:
     def __call__(self, server: Server, updates: Sequence[Update], round_: int) -> tuple[Server, int]:
         """The distilled server, and the steps it took."""
         settings, problem = self._settings, self._problem
+        if len(updates) == 1:  # its model is the average: there is nothing to learn, and Adam would drift
+            return server, 0
         seed = np.random.SeedSequence(problem.experiment.seeds.batches, spawn_key=(round_,))
         rng = np.random.default_rng(seed)  # clients have two numbers in their key, the server one
         with nullcontext() if self._place is None else self._place.work(), problem.numerics.active():
@@ -68,7 +71,7 @@ class Distiller:
             best = (self._accuracy() if settings.keep_average else -1.0, 0, self._copy())
             step = 0
             while step < settings.steps and step - best[1] < settings.patience:
-                count = min(settings.check_every, settings.steps - step)
+                count = min(self._stretch, settings.steps - step)
                 self._take_steps(count, rng)
                 step += count
                 accuracy = self._accuracy()
@@ -103,7 +106,7 @@ class Distiller:
         place = self._place
         if place is None:
             return self._distil
-        self._draw(np.random.default_rng(0), self._settings.check_every)
+        self._draw(np.random.default_rng(0), self._stretch)
         self._train()
         if self._capture:
             try:
@@ -145,7 +148,7 @@ class Distiller:
         for name, rows in plan.items():
             drawn = torch.from_numpy(rows)
             if name not in self._plan:
-                whole = (self._settings.check_every + REHEARSALS, *rows.shape[1:])
+                whole = (self._stretch + REHEARSALS, *rows.shape[1:])
                 self._plan[name] = torch.zeros(whole, dtype=drawn.dtype, device=self._problem.device)
             self._plan[name][:count].copy_(drawn)
 

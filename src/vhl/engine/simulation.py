@@ -203,9 +203,10 @@ class Simulation:
             known["distillation_steps"] = steps
             known["samples"] += steps * self.experiment.algorithm.distillation.batch
         known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + extra_bytes
-        finite = self.state.server.parameters.isfinite().all()
+        server = self.state.server
+        finite = server.parameters.isfinite().all() & server.final.isfinite().all()
         numbers = Fetch({"drift": drift(self.experiment, updates), "finite": finite})
-        shown = replace(self.state.server, parameters=self.state.server.final)
+        shown = replace(server, parameters=server.final)
         counts = self._evaluator.start(shown) if self._is_evaluated() else None
         landed = _Landed(known, numbers, counts)
         self.snapshot = None
@@ -255,7 +256,7 @@ class Simulation:
             return 0
         server = calibrate(self.problem, self.model, self.state.server, settings)
         self.state = replace(self.state, server=server)
-        return calibration_traffic(self.problem)
+        return calibration_traffic(self.problem, self.model)
 
     def _record(self, landed: _Landed, seconds: float) -> Record:
         """The round's record; pretraining counts with the first."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vhl.algorithms.base import Server
+from vhl.algorithms.base import FINAL, Server
 from vhl.engine.problem import Problem
 from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation, State
@@ -101,6 +101,7 @@ class Session:
         if manifest is not None:
             state = to_device(self.folder.load_state(manifest), problem)
             self.best, self._saved_round = manifest["best"], manifest["round"]
+            self._check_not_ended(state)
         simulation = Simulation(
             self.experiment, problem=problem, state=state, on_note=self._on_note, look_at_end=True
         )
@@ -116,6 +117,15 @@ class Session:
             self.folder.forget_all_but(manifest)
         self.folder.cut_back(self._saved_round)
         return simulation
+
+    def _check_not_ended(self, state: State) -> None:
+        """The record of a round after which the classifier was retrained is that of an end."""
+        algorithm, retrained = self.experiment.algorithm, FINAL in state.server.state
+        if algorithm.calibration and retrained and state.round < self.experiment.rounds:
+            raise VHLError(
+                f"{self.folder.path} ended with round {state.round}, after which {algorithm.name} retrained "
+                "the classifier: it cannot get more rounds; choose another name."
+            )
 
     def _check_images(self, problem: Problem) -> None:
         """A file or folder may hold others by now."""

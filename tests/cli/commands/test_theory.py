@@ -49,6 +49,7 @@ def test_what_is_missing_is_said(vhl: Any) -> None:
     vhl("run", *SETTINGS, "objective=plain", "name=it")
     vhl("theory", "runs/it").complains("--virtual noise")
     vhl("theory", "runs/it", "--virtual=nothing").complains("'nothing'", "stylegan")
+    vhl("theory", "runs/it", "--virtual=runs/other").complains("runs/other is no run folder")
 
 
 def test_another_run_s_virtual_data_are_its_own_seed_s_and_size_s(vhl: Any) -> None:

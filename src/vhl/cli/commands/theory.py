@@ -48,6 +48,8 @@ def _with_virtual_data(run: RunFolder, spec: str) -> Experiment:
     """The run's experiment with a generator of this name, or another run's, which has all of its own."""
     other = RunFolder(spec)
     if not other.exists:
+        if "/" in spec and ":" not in spec:
+            raise VHLError(f"--virtual {spec} is no run folder; name one, or a generator such as noise.")
         return run.experiment().model_copy(update={"virtual": build("generators", "--virtual", spec)})
     if not other.experiment().objective.uses_virtual:
         raise VHLError(f"--virtual {spec} was trained without virtual data; name a run that has some.")

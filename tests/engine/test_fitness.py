@@ -91,3 +91,9 @@ def test_statistics_that_would_be_fixed_after_the_last_round_are_not(problem: An
     for rounds in (3, 4):
         notes = problem(rounds=rounds, objective="plain", training={"freeze_batch_norm": 3}).notes()
         assert [note for note in notes if "never reached in 3 rounds" in note] == notes[: rounds == 3]
+
+
+def test_without_mosaics_there_are_no_classes_of_tiles_and_a_note_says_so(problem: Any) -> None:
+    for name in ("vhl", "vhl-light"):
+        notes = problem(objective={"name": name, "mosaic_classes": "same"}).notes()
+        assert len([note for note in notes if "set objective.mosaic" in note]) == (name == "vhl")

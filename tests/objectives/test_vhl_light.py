@@ -3,11 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vhl.errors import VHLError
 from vhl.objectives.naive import Naive
 from vhl.objectives.vhl import VHL
 from vhl.objectives.vhl_light import VHLLight
-from vhl.registry import build
 
 
 def test_it_is_vhl_with_other_defaults():
@@ -38,8 +36,3 @@ def test_unset_is_by_count():
 def test_a_share_is_between_0_and_1(share):
     with pytest.raises(ValueError, match="batch_norm_share"):
         VHL(batch_norm_share=share)
-
-
-def test_tiles_of_one_class_need_tiles():
-    with pytest.raises(VHLError, match=r"objective = vhl: mosaic_classes = same needs mosaics"):
-        build("objectives", "objective", {"name": "vhl", "mosaic_classes": "same"})

@@ -56,6 +56,12 @@ def is_linear(features: Tensor, logits: Tensor, head: tuple[Tensor, Tensor]) -> 
     return torch.allclose(logits, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
+def mosaic_notes(experiment: Experiment) -> list[str]:
+    """What is set for mosaics where there are none."""
+    idle = experiment.objective.tiles == 1 and experiment.objective.tiles_of_one_class
+    return ["objective.mosaic_classes = same changes nothing without mosaics: set objective.mosaic."] * idle
+
+
 def batch_norm_notes(experiment: Experiment, module: nn.Module) -> list[str]:
     """What is set for batch norm where there is none, or too late."""
     layers = BatchNorm | nn.modules.batchnorm._BatchNorm

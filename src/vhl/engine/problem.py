@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from vhl.data.sources.base import data_directory
 from vhl.engine.cost import MultiplyAdds
 from vhl.engine.evaluation import Evaluator, moments
-from vhl.engine.fitness import batch_norm_notes, check_mosaic, check_share, is_linear
+from vhl.engine.fitness import batch_norm_notes, check_mosaic, check_share, is_linear, mosaic_notes
 from vhl.engine.lanes import Lanes
 from vhl.engine.material import NaturalData, VirtualData
 from vhl.engine.numerics import Numerics
@@ -310,6 +310,7 @@ class Problem:
                 f"{self.virtual_classes} virtual and {self.classes} natural classes: a class that exists on "
                 "one side only is not calibrated."
             )
+        notes += mosaic_notes(self.experiment)
         notes += batch_norm_notes(self.experiment, self.build(self.shape.outputs))
         held = zip(self.dataset.classes, self.natural.counts.sum(0), strict=True)
         held_by_nobody = [name for name, count in held if not count]

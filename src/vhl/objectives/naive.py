@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -47,12 +47,6 @@ class Naive(Plain):
     mosaic_classes: Literal["mixed", "same"] = Field(
         "mixed", description="the tiles of a mosaic: of any classes, or all of the same"
     )
-
-    @model_validator(mode="after")
-    def _only_mosaics_have_classes(self) -> Naive:
-        if self.mosaic == 1 and self.tiles_of_one_class:
-            raise ValueError("mosaic_classes = same needs mosaics: set mosaic to 2")
-        return self
 
     def virtual_rows(self, natural: int) -> int:
         return self.virtual_batch or natural

@@ -73,6 +73,10 @@ class Training(_Section):
         """
         return self.freeze_batch_norm is not None and round_ >= self.freeze_batch_norm
 
+    def never_freezes(self, rounds: int) -> bool:
+        """Whether statistics are to be frozen, but not in so few rounds."""
+        return self.freeze_batch_norm is not None and not self.freezes(rounds - 1)
+
 
 class Seeds(_Section):
     """One seed for each kind of chance; ``--seeds`` varies all but the data's."""

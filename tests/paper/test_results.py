@@ -11,12 +11,15 @@ import pytest
 from vhl.cli.parser import build_parser
 from vhl.experiment import Experiment
 from vhl.paper.document import renewed
-from vhl.paper.evidence import Evidence
+from vhl.paper.evidence import Evidence, generator
+from vhl.paper.lines import lines
 from vhl.paper.queue import Request, queue, run_name, select
 from vhl.paper.rows import rows
+from vhl.paper.table import _cells
 from vhl.runs.digest import Digest
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = sorted((ROOT / "results").glob("**/*.json"))
 
 
@@ -49,3 +52,38 @@ def test_every_command_of_the_document_makes_a_record() -> None:
     for run in runs:
         made = queue(Request(select(run.rows), run.profile, run.virtual, run.rounds, run.seeds), Evidence([]))
         assert {experiment.name for experiment in made} <= kept, run
+
+
+def measured(name: str, rounds: int) -> tuple[str, str, str]:
+    """A row with the authors' settings and noise, as in the tables: best, last tenth and gain."""
+    found = [line for line in lines(rows()[name], Evidence.read(ROOT / "results")) if line.rounds == rounds]
+    (line,) = [
+        line
+        for line in found
+        if line.choice.profile == "release" and generator(line.experiment) in ("–", "noise")
+    ]
+    cells = _cells(line)
+    return cells[6], cells[9], cells[10].split(" / ")[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "rounds"),
+    [("CIFAR-10", "cifar10", 300), ("Fashion-MNIST", "fmnist", 200), ("SVHN", "svhn", 200)],
+)
+def test_the_readme_shows_these_numbers(words: str, setting: str, rounds: int) -> None:
+    alone = measured(f"{setting}/a0.1-e1-k10/fedavg", rounds)
+    vhl = measured(f"{setting}/a0.1-e1-k10/fedavg-vhl", rounds)
+    (row,) = re.findall(rf"^\| {words}, {rounds} rounds, .*$", README, re.MULTILINE)
+    cells = row.split(" | ")
+    assert cells[1:3] == [" · ".join(alone[:2]), " · ".join(vhl[:2])]
+    assert cells[3].split(" · ")[0] == vhl[2]
+
+
+@pytest.mark.parametrize("algorithm", ["FedAvg", "FedProx", "SCAFFOLD", "FedNova"])
+def test_the_readme_compares_algorithms_by_these_numbers(algorithm: str) -> None:
+    name = f"cifar10/a0.1-e1-k10/{algorithm.lower()}"
+    (alone, *_), (vhl, _, gain) = measured(name, 300), measured(f"{name}-vhl", 300)
+    published = [rows()[name].accuracy, rows()[f"{name}-vhl"].accuracy]
+    difference = published[1] - published[0]
+    cells = [alone, vhl, gain.split(" ± ")[0], *(f"{own:.2f}" for own in published), f"{difference:+.2f}"]
+    assert f"| {algorithm} | {' | '.join(cells)} |" in README

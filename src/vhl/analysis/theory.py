@@ -106,14 +106,20 @@ def measure(
     )
 
 
+_NEEDS = (
+    ("natural", 2, "take more test images"),
+    ("virtual", 2, "raise virtual.per_class"),
+    ("virtual training", 1, "raise virtual.per_class"),
+)
+"""Of each set: what it is called, how many samples of a class it must have, and what to do about it."""
+
+
 def _check_counts(labels: Sequence[Tensor], frequencies: Tensor) -> None:
-    for kind, own, least in zip(("natural", "virtual", "virtual training"), labels, (2, 2, 1), strict=True):
+    for (kind, least, advice), own in zip(_NEEDS, labels, strict=True):
         for label, _ in present(frequencies):
-            count = int((own == label).sum())
-            if count < least:
+            if (count := int((own == label).sum())) < least:
                 raise VHLError(
-                    f"There are {count} {kind} samples of class {label}, and {least} are needed; take more "
-                    "test images, or raise virtual.per_class."
+                    f"There are {count} {kind} samples of class {label}, and {least} are needed; {advice}."
                 )
 
 

@@ -58,17 +58,21 @@ def is_linear(features: Tensor, logits: Tensor, head: tuple[Tensor, Tensor]) -> 
 
 def mosaic_notes(experiment: Experiment) -> list[str]:
     """What is set for mosaics where there are none."""
-    idle = experiment.objective.tiles == 1 and experiment.objective.tiles_of_one_class
-    return ["objective.mosaic_classes = same changes nothing without mosaics: set objective.mosaic."] * idle
+    if experiment.objective.tiles > 1 or not experiment.objective.tiles_of_one_class:
+        return []
+    return ["objective.mosaic_classes = same changes nothing without mosaics: set objective.mosaic."]
 
 
 def batch_norm_notes(experiment: Experiment, module: nn.Module) -> list[str]:
     """What is set for batch norm where there is none, or too late."""
     layers = BatchNorm | nn.modules.batchnorm._BatchNorm
     if any(isinstance(layer, layers) for layer in module.modules()):
-        last = experiment.training.freeze_batch_norm
-        late = last is not None and last >= experiment.rounds
-        return [f"training.freeze_batch_norm = {last} is never reached in {experiment.rounds} rounds."] * late
+        training, rounds = experiment.training, experiment.rounds
+        if not training.never_freezes(rounds):
+            return []
+        return [
+            f"training.freeze_batch_norm = {training.freeze_batch_norm} is never reached in {rounds} rounds."
+        ]
     options = {
         "objective.batch_norm_share": getattr(experiment.objective, "batch_norm_share", None),
         "training.freeze_batch_norm": experiment.training.freeze_batch_norm,

@@ -104,9 +104,8 @@ class Evidence:
 def _has_still_to_come(run: Digest) -> bool:
     """Whether the classifier is not retrained yet or no statistics are fixed: so far it is another method."""
     experiment, rounds = run.experiment, len(run.records)
-    fixed_after = experiment.training.freeze_batch_norm
-    fixed = fixed_after is None or rounds > fixed_after
-    return not fixed or (experiment.algorithm.calibration is not None and rounds < experiment.rounds)
+    unfinished = experiment.algorithm.calibration is not None and rounds < experiment.rounds
+    return unfinished or experiment.training.never_freezes(rounds)
 
 
 def _parts(settings: Mapping[str, Any]) -> tuple[str, ...]:

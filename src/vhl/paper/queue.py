@@ -63,11 +63,11 @@ def queue(request: Request, evidence: Evidence) -> list[Experiment]:
     for row in request.rows:
         experiment = row.experiment(request.profile, request.virtual)
         experiment = experiment.with_(rounds=request.rounds or experiment.rounds)
-        fixed_after = experiment.training.freeze_batch_norm
-        if fixed_after is not None and experiment.rounds <= fixed_after:
+        training = experiment.training
+        if training.never_freezes(experiment.rounds):
             raise VHLError(
-                f"{row.name} fixes batch-norm statistics after round {fixed_after}: ask for more --rounds "
-                "than that, or leave it out."
+                f"{row.name} fixes batch-norm statistics after round {training.freeze_batch_norm}: ask for "
+                "more --rounds than that, or leave it out."
             )
         done = evidence.of(experiment)
         for order, seed in enumerate(request.seeds):

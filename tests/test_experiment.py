@@ -96,8 +96,8 @@ _ANY = _experiments()
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(given_settings=_ANY)
 def test_every_experiment_is_read_again_as_it_was_written(given_settings):
-    experiment = Experiment.make(given_settings)
-    again = Experiment.make(tomllib.loads(experiment.toml()))
+    experiment = Experiment(**given_settings)
+    again = Experiment(**tomllib.loads(experiment.toml()))
     assert again == experiment
     assert again.toml() == experiment.toml()
     assert experiment.with_() == experiment
@@ -107,7 +107,7 @@ def test_every_experiment_is_read_again_as_it_was_written(given_settings):
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(given_settings=_ANY)
 def test_what_is_set_is_what_the_experiment_says(given_settings):
-    experiment = Experiment.make(given_settings)
+    experiment = Experiment(**given_settings)
     for key, value in given_settings.items():
         if key not in (*PARTS, "training", "seeds", "engine"):
             assert getattr(experiment, key) == value
@@ -178,7 +178,7 @@ def test_profiles_decide_nothing_else(algorithm, objective, virtual):
 @pytest.mark.parametrize(("base", "key", "paper", "release"), _ROWS)
 def test_what_is_said_wins_over_the_profile(base, key, paper, release):
     explicit = merge(base, _nest(key, paper))
-    assert _get(Experiment.make({**explicit, "profile": "release"}), key) == paper
+    assert _get(Experiment(**{**explicit, "profile": "release"}), key) == paper
     assert _get(Experiment.read({"profile": "release"}, explicit), key) == paper
 
 
@@ -192,8 +192,8 @@ def test_switching_the_profile_of_a_saved_experiment_decides_again(algorithm):
         "rounds": 7,
     }
     paper, release = (Experiment(**settings, profile=profile) for profile in ("paper", "release"))
-    assert Experiment.make(tomllib.loads(paper.toml())).with_(profile="release") == release
-    assert Experiment.make(tomllib.loads(release.toml())).with_(profile="paper") == paper
+    assert Experiment(**tomllib.loads(paper.toml())).with_(profile="release") == release
+    assert Experiment(**tomllib.loads(release.toml())).with_(profile="paper") == paper
     assert paper.with_(profile="paper") == paper and release.with_(profile="release") == release
     assert Experiment.read(paper.table(), {"profile": "release", "training": {"keep_momentum": False}}) == (
         release.with_(training={"keep_momentum": False})
@@ -372,7 +372,7 @@ def test_python_is_told_in_sentences_too():
 )
 def test_what_is_wrong_is_said_with_its_key(settings, message):
     with pytest.raises(VHLError) as caught:
-        Experiment.make(settings)
+        Experiment(**settings)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value) and str(caught.value)[-1] in ".?"
 

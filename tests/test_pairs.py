@@ -33,7 +33,7 @@ def test_seventy_percent_on_iid_digits_within_twenty_rounds(algorithm: str, obje
         "training": {"batch_size": 32, "lr": 0.05, "epochs": 2},
         "rounds": 20,
     }
-    experiment = Experiment.make({**settings, **OPTIONS.get(algorithm, {})})
+    experiment = Experiment(**{**settings, **OPTIONS.get(algorithm, {})})
     accuracies = []
     for record in simulate(experiment):
         accuracies.append(record.accuracy or 0.0)

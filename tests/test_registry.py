@@ -204,7 +204,7 @@ def test_a_class_of_ones_own_is_found_by_file_and_name(own_file):
 
 def test_a_class_of_ones_own_is_saved_and_read_again(own_file):
     experiment = Experiment(algorithm={"name": f"{own_file}:Mine", "strength": 2})
-    assert Experiment.make(experiment.table()) == experiment
+    assert Experiment(**experiment.table()) == experiment
     registry._load_own.cache_clear()  # as in another process
     file = own_file.with_name("experiment.toml")
     file.write_text(experiment.toml())
@@ -232,7 +232,7 @@ def test_another_package_registers_its_components(tmp_path, monkeypatch):
         assert "mine" not in available("partitions")
         experiment = Experiment(algorithm={"name": "mine", "strength": 2})
         assert (experiment.algorithm.name, experiment.algorithm.strength) == ("mine", 2)
-        assert Experiment.make(experiment.table()) == experiment
+        assert Experiment(**experiment.table()) == experiment
     finally:
         available.cache_clear()
 

@@ -202,7 +202,7 @@ class Experiment(_Section):
         merged: dict[str, Any] = {}
         for layer in layers:
             merged = merge(merged, layer if isinstance(layer, Mapping) else read_toml(Path(layer)))
-        return cls.make(merged)
+        return cls(**merged)
 
     def __init__(self, **settings: Any) -> None:
         """What is wrong is told in a sentence, as on the command line."""
@@ -211,14 +211,9 @@ class Experiment(_Section):
         except ValidationError as error:
             raise _explain(error) from None
 
-    @classmethod
-    def make(cls, settings: Mapping[str, Any]) -> Experiment:
-        """An experiment from one table of settings."""
-        return cls(**settings)
-
     def with_(self, **settings: Any) -> Experiment:
         """A copy with these settings laid over it, as on the command line."""
-        return Experiment.make(merge(self.table(), settings))
+        return Experiment(**merge(self.table(), settings))
 
     def table(self) -> dict[str, Any]:
         """All settings as plain values; an unset one is left out."""

@@ -25,7 +25,7 @@ def test_options_reach_the_stage() -> None:
 @pytest.mark.parametrize("images", ["dataset:digits", {"name": "stylegan", "width": 8}, None])
 def test_any_images_and_back_from_a_file(images: object) -> None:
     experiment = Experiment(algorithm={"name": "feddf", "images": images})
-    assert Experiment.make(experiment.table()) == experiment
+    assert Experiment(**experiment.table()) == experiment
 
 
 def test_others_do_not_distil() -> None:

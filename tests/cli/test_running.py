@@ -222,9 +222,7 @@ def three() -> list[Experiment]:
         "clients_per_round": 1,
         "checkpoint_every": 100,
     }
-    return [
-        Experiment.make({**settings, "name": name, "seeds": {"batches": n}}) for n, name in enumerate(NAMES)
-    ]
+    return [Experiment(**{**settings, "name": name, "seeds": {"batches": n}}) for n, name in enumerate(NAMES)]
 
 
 @pytest.mark.parametrize("at_once", [1, 3])

@@ -214,7 +214,7 @@ def session(tmp_path):
     """A run of the small experiment in the folder ``where``."""
 
     def make(where, *, resume=False, **engine):
-        experiment = Experiment.make({**SMALL, "engine": engine})
+        experiment = Experiment(**{**SMALL, "engine": engine})
         return Session(experiment, tmp_path / where, resume=resume, data_dir=tmp_path)
 
     return make
@@ -305,7 +305,7 @@ def test_runs_are_compared_by_precision_and_nothing_else_of_the_engine(tmp_path,
     runs = []
     for name, own in (("one", {}), ("other", engine)):
         run = RunFolder(tmp_path / name)
-        run.begin(Experiment.make({"objective": "plain", "engine": own}), {}, {})
+        run.begin(Experiment(objective="plain", engine=own), {}, {})
         measured = {"loss": {}, "train_accuracy": None, "drift": 1, "learning_rate": 1, "clients": [0]}
         cost = {"samples": 1, "compute": 1, "bytes": 1, "seconds": 1}
         run.append(Record(round=1, accuracy=0.5, **measured, **cost))

@@ -24,7 +24,7 @@ from vhl.flower.folder import write_app
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
     folder = tmp_path / "my app"
-    write_app(folder, Experiment.make({}), {"sites": 2})
+    write_app(folder, Experiment(), {"sites": 2})
     return folder
 
 

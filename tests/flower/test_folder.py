@@ -19,7 +19,7 @@ from vhl.flower.folder import SETTINGS, read_settings, write_app
 
 @pytest.fixture
 def experiment() -> Experiment:
-    return Experiment.make({"algorithm": "scaffold", "rounds": 7, "name": "of 'mine' \"ü\""})
+    return Experiment(algorithm="scaffold", rounds=7, name="of 'mine' \"ü\"")
 
 
 def test_what_flower_sends_holds_the_experiment(tmp_path: Path, experiment: Experiment) -> None:

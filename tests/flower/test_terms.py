@@ -412,7 +412,7 @@ def test_code_that_a_server_names_does_not_run(tmp_path, own_file, where, as_tab
 def test_the_same_names_make_an_experiment_where_they_are_trusted(tmp_path, own_file):
     """Else the refusals above would say nothing."""
     for base, table in FOREIGN.values():
-        Experiment.make(table({"name": own_file(base)}))
+        Experiment(**table({"name": own_file(base)}))
     assert (tmp_path / "ran").exists()
 
 

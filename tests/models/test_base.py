@@ -71,7 +71,7 @@ def test_a_factory_and_its_options_are_saved_and_read_again(own_file):
         "start": "some.safetensors",
         "depth": 7,
     }
-    assert Experiment.make(experiment.table()) == experiment
+    assert Experiment(**experiment.table()) == experiment
     assert experiment.with_(model={"depth": 3}).model.build(2, 1, (8, 8)).out.in_features == 3
 
 

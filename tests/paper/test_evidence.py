@@ -153,7 +153,7 @@ def test_runs_of_another_row_with_the_same_choice(digest: Make) -> None:
 @pytest.mark.parametrize("virtual", ["stylegan", "noise", "dataset:tiny-imagenet"])
 def test_a_choice_makes_its_experiment_again(name: str, profile: Any, virtual: str) -> None:
     experiment = rows()[name].experiment(profile, virtual)
-    again = Choice.of(Experiment.make(json.loads(json.dumps(experiment.table())))).experiment(rows()[name])
+    again = Choice.of(Experiment(**json.loads(json.dumps(experiment.table())))).experiment(rows()[name])
     assert identity(again) == identity(experiment)
 
 

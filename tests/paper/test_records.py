@@ -15,7 +15,7 @@ from vhl.runs.folder import RunFolder
 
 def test_theory_stays_and_a_longer_record_too(a_record: Callable[..., Record], tmp_path: Path) -> None:
     run, kept = RunFolder(tmp_path / "run"), Records(tmp_path, tmp_path / "results")
-    run.begin(Experiment.make({}), {"heterogeneity": 0.5}, {"gpu": None})
+    run.begin(Experiment(), {"heterogeneity": 0.5}, {"gpu": None})
     for number in (1, 2):
         run.append(a_record(number, 0.1))
     file = tmp_path / "results" / "run.json"
@@ -37,7 +37,7 @@ def test_theory_goes_when_another_run_takes_the_place(
     def keep(place: str, *accuracies: float) -> None:
         run = RunFolder(tmp_path / place / "run")
         if not run.exists:
-            run.begin(Experiment.make({}), {"heterogeneity": 0.5}, {"gpu": None})
+            run.begin(Experiment(), {"heterogeneity": 0.5}, {"gpu": None})
         for accuracy in accuracies:
             run.append(a_record(len(run.records()) + 1, accuracy))
         assert kept.keep(run)

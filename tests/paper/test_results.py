@@ -26,7 +26,7 @@ RESULTS = sorted((ROOT / "results").glob("**/*.json"))
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.stem)
 def test_every_record_can_be_read(file: Path) -> None:
     digest = Digest.read(file)
-    assert digest.records and Experiment.make(digest.experiment.table()) == digest.experiment
+    assert digest.records and Experiment(**digest.experiment.table()) == digest.experiment
     assert all(record.accuracy is None or 0 <= record.accuracy <= 1 for record in digest.records)
     evidence = Evidence([digest])
     assert any(evidence.choices(row) for row in rows().values())  # or no table would show it

@@ -75,7 +75,7 @@ def write(record: Callable[..., Record]) -> Write:
         **settings: Any,
     ) -> RunFolder:
         run = RunFolder(folder)
-        run.begin(Experiment.make(settings), {**PROBLEM, **(problem or {})}, {**MACHINE, **(machine or {})})
+        run.begin(Experiment(**settings), {**PROBLEM, **(problem or {})}, {**MACHINE, **(machine or {})})
         records = [r if isinstance(r, Record) else record(i, r) for i, r in enumerate(rounds, 1)]
         lines = [json.dumps(r.model_dump()) + "\n" for r in records]  # a thousand `append` take seconds
         (folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")

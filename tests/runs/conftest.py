@@ -46,23 +46,21 @@ def experiment(data_dir: Path) -> Experiment:
     digits = load_digits()
     pixels = (digits.images[:400] * 15).astype(np.uint8)
     np.savez(data_dir / "digits.npz", images=pixels, labels=digits.target[:400])
-    return Experiment.make(
-        {
-            "name": "tiny",
-            "data": {"name": "npz", "path": str(data_dir / "digits.npz"), "validation": 0.2},
-            "partition": {"name": "iid", "clients": 4},
-            "virtual": {"name": "noise", "per_class": 4},
-            "model": {"name": "cnn", "width": 8},
-            "objective": {"name": "vhl", "virtual_batch": 16, "calibration": 0.1},
-            "algorithm": "scaffold",
-            "training": {"lr": 0.03, "batch_size": 16, "keep_momentum": True, "decay_per": "participation"},
-            "rounds": 5,
-            "clients_per_round": 2,
-            "keep_at": [2, 5],
-            "features_at": [3],
-            "checkpoint_every": 2,
-            "device": "cpu",
-        }
+    return Experiment(
+        name="tiny",
+        data={"name": "npz", "path": str(data_dir / "digits.npz"), "validation": 0.2},
+        partition={"name": "iid", "clients": 4},
+        virtual={"name": "noise", "per_class": 4},
+        model={"name": "cnn", "width": 8},
+        objective={"name": "vhl", "virtual_batch": 16, "calibration": 0.1},
+        algorithm="scaffold",
+        training={"lr": 0.03, "batch_size": 16, "keep_momentum": True, "decay_per": "participation"},
+        rounds=5,
+        clients_per_round=2,
+        keep_at=[2, 5],
+        features_at=[3],
+        checkpoint_every=2,
+        device="cpu",
     )
 
 

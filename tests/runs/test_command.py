@@ -29,7 +29,7 @@ USUAL = "vhl run data=digits partition=lda virtual=noise model=cnn objective=vhl
     ],
 )
 def test_every_part_is_named_and_no_default(given: dict[str, Any], command: str) -> None:
-    assert command_of(Experiment.make(given)) == command
+    assert command_of(Experiment(**given)) == command
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_every_part_is_named_and_no_default(given: dict[str, Any], command: str)
     ids=str,
 )
 def test_a_command_gives_the_experiment_back(given: dict[str, Any]) -> None:
-    experiment = Experiment.make(given)
+    experiment = Experiment(**given)
     _, run, *words = shlex.split(command_of(experiment))
     assert run == "run" and dotted(settings.read(words)) == dotted(experiment)
 
@@ -79,7 +79,7 @@ def test_a_component_of_ones_own(tmp_path: Any, monkeypatch: pytest.MonkeyPatch)
         "from vhl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n    twist: float = 0.5\n",
         encoding="utf-8",
     )
-    experiment = Experiment.make({"algorithm": {"name": "mine.py:Mine", "twist": 0.75}})
+    experiment = Experiment(algorithm={"name": "mine.py:Mine", "twist": 0.75})
     command = command_of(experiment)
     assert "algorithm=mine.py:Mine" in command and command.endswith("algorithm.twist=0.75")
     assert dotted(settings.read(shlex.split(command)[2:])) == dotted(experiment)
@@ -92,5 +92,5 @@ def test_an_option_that_must_be_set_is_in_the_command(tmp_path: Path) -> None:
         "class Bounded(FedAvg):\n    bound: float = Field(gt=0)\n    other: int = 3\n"
     )
     given = {"name": f"{file}:Bounded", "bound": 2.5}
-    command = command_of(Experiment.make({"algorithm": given}))
+    command = command_of(Experiment(algorithm=given))
     assert command == USUAL.replace("fedavg", f"{file}:Bounded algorithm.bound=2.5")

@@ -29,7 +29,7 @@ def write(tmp_path: Path) -> Write:
     ) -> RunFolder:
         folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
-        (folder / "experiment.toml").write_text(Experiment.make(settings).toml(), encoding="utf-8")
+        (folder / "experiment.toml").write_text(Experiment(**settings).toml(), encoding="utf-8")
         machine = {"processor": "any", "cores": 2, "threads": 1, "gpu": gpu}
         (folder / "environment.json").write_text(json.dumps(machine), encoding="utf-8")
         with (folder / "metrics.jsonl").open("w", encoding="utf-8") as metrics:

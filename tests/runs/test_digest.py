@@ -36,7 +36,7 @@ def made(tmp_path: Path, a_record: Any) -> Path:
         a_record(2, accuracy=None, left_out=[], seconds=0.2, samples=10),
     )
     environment = {"gpu": "some", "packages": {"torch": "2"}}
-    Digest(Experiment.make({"rounds": 2}), records, environment, 0.5).write(tmp_path / "deep" / "x.json")
+    Digest(Experiment(rounds=2), records, environment, 0.5).write(tmp_path / "deep" / "x.json")
     return tmp_path / "deep" / "x.json"
 
 
@@ -99,7 +99,7 @@ def test_what_is_written_is_read(made: Path) -> None:
 @pytest.mark.parametrize("drifts", [[float("inf"), 1.0], [float("inf")] * 2, [1e30]])
 def test_a_run_that_diverged_can_be_kept(tmp_path: Path, drifts: list[float], a_record: Any) -> None:
     records = tuple(a_record(n, accuracy=0.1, drift=drift) for n, drift in enumerate(drifts, 1))
-    Digest(Experiment.make({}), records, {}, 0.5).write(tmp_path / "x.json")
+    Digest(Experiment(), records, {}, 0.5).write(tmp_path / "x.json")
     assert [record.drift for record in Digest.read(tmp_path / "x.json").records] == drifts
 
 

@@ -158,7 +158,7 @@ def test_what_no_longer_counts_is_removed(folder: RunFolder) -> None:
 
 def make_run(path: Path, **settings: Any) -> Path:
     path.mkdir(parents=True)
-    (path / "experiment.toml").write_text(Experiment.make(settings).toml(), encoding="utf-8")
+    (path / "experiment.toml").write_text(Experiment(**settings).toml(), encoding="utf-8")
     return path
 
 
@@ -207,8 +207,8 @@ def test_an_experiment_that_cannot_be_read_is_named(tmp_path: Path, complains: A
 
 
 def test_an_experiment_comes_back_equal(tmp_path: Path) -> None:
-    experiment = Experiment.make(
-        {"algorithm": {"name": "fedprox", "mu": 0.3}, "data": {"mean": [0.5]}, "clients_per_round": 1.0}
+    experiment = Experiment(
+        algorithm={"name": "fedprox", "mu": 0.3}, data={"mean": [0.5]}, clients_per_round=1.0
     )
     folder = RunFolder(tmp_path)
     folder.begin(experiment, {}, {})

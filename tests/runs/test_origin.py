@@ -32,7 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 
 def experiment() -> Experiment:
-    return Experiment.make({"algorithm": {"name": "parts/mine.py:Mine", "bound": 2}})
+    return Experiment(algorithm={"name": "parts/mine.py:Mine", "bound": 2})
 
 
 def test_a_run_is_read_from_any_folder(

@@ -78,7 +78,7 @@ def test_features_are_those_of_the_evaluation(finished: Path) -> None:
     ],
 )
 def test_default_name(settings: dict[str, Any], name: str) -> None:
-    assert default_name(Experiment.make(settings)) == name
+    assert default_name(Experiment(**settings)) == name
 
 
 def test_default_name_of_an_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_default_name_of_an_own_method(tmp_path: Path, monkeypatch: pytest.Monke
     Path("for_the_name.py").write_text(
         "from vhl.algorithms.fedavg import FedAvg\nclass Mine(FedAvg): pass\n", encoding="utf-8"
     )
-    experiment = Experiment.make({"algorithm": "for_the_name.py:Mine"})
+    experiment = Experiment(algorithm="for_the_name.py:Mine")
     assert default_name(experiment) == "digits-lda-Mine-vhl-seed0"
 
 

@@ -63,22 +63,20 @@ def experiment(data_dir: Path) -> Experiment:
     digits = load_digits(n_class=4)
     images = (digits.images[:160] * 15).astype(np.uint8)
     np.savez(data_dir / "digits.npz", images=images, labels=digits.target[:160], classes=np.array(CLASSES))
-    return Experiment.make(
-        {
-            "name": "tiny",
-            "data": {"name": "npz", "path": str(data_dir / "digits.npz"), "validation": 0.2},
-            "partition": {"name": "iid", "clients": 3},
-            "virtual": {"name": "noise", "per_class": 3},
-            "model": {"name": "cnn", "width": 4},
-            "objective": {"name": "vhl", "virtual_batch": 8},
-            "training": {"batch_size": 16},
-            "rounds": ROUNDS,
-            "clients_per_round": 2,
-            "evaluate_every": 2,
-            "checkpoint_every": 2,
-            "keep_at": [1, 5],
-            "device": "cpu",
-        }
+    return Experiment(
+        name="tiny",
+        data={"name": "npz", "path": str(data_dir / "digits.npz"), "validation": 0.2},
+        partition={"name": "iid", "clients": 3},
+        virtual={"name": "noise", "per_class": 3},
+        model={"name": "cnn", "width": 4},
+        objective={"name": "vhl", "virtual_batch": 8},
+        training={"batch_size": 16},
+        rounds=ROUNDS,
+        clients_per_round=2,
+        evaluate_every=2,
+        checkpoint_every=2,
+        keep_at=[1, 5],
+        device="cpu",
     )
 
 

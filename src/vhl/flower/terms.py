@@ -159,7 +159,7 @@ def read_experiment(values: Mapping[str, Any]) -> Experiment:
     if not isinstance(table, dict):
         raise RefusedError("no experiment")
     with installed_only():
-        return Experiment.make(table)
+        return Experiment(**table)
 
 
 def agree(

@@ -20,7 +20,7 @@ def command_of(experiment: Experiment) -> str:
     """
     words: dict[str, str] = {"profile": experiment.profile} if experiment.profile != "paper" else {}
     parts: dict[str, Component] = {part: getattr(experiment, part) for part in PARTS}
-    usual = dotted(Experiment.make({**words, **{part: _least(own) for part, own in parts.items()}}))
+    usual = dotted(Experiment(**words, **{part: _least(own) for part, own in parts.items()}))
     words |= {part: _named(own) for part, own in parts.items()}
     named = {"name", "profile", *(f"{part}.name" for part in PARTS)}
     required = {f"{part}.{option}" for part, own in parts.items() for option in _required(own)}

@@ -63,7 +63,7 @@ class Digest:
             records = tuple(_record(number, row) for number, row in enumerate(rows, 1))
             if len(records) != found["rounds"] or not records:
                 raise ValueError(f"it has {len(records)} rounds, not {found['rounds']}")
-            experiment = Experiment.make(found["experiment"])
+            experiment = Experiment(**found["experiment"])
             known = (found["environment"], found["heterogeneity"], found.get("theory"))
             return cls(experiment, records, *known)
         except VHLError as error:

@@ -37,7 +37,7 @@ def test_init(vhl: Any) -> None:
     ]
     answer = vhl("deploy", "init", "app", "--sites", "3", *words)
     assert answer.code == 0 and "vhl deploy commands app" in answer.out
-    expected = Experiment.make({"rounds": 5, "algorithm": "scaffold", "partition": "given"})
+    expected = Experiment(rounds=5, algorithm="scaffold", partition="given")
     assert Experiment.read(Path("app/experiment.toml")) == expected
     settings = read_settings(Path("app"))
     assert (settings["sites"], settings["test"]) == (3, f"folder:{Path('here').absolute()}")
@@ -138,7 +138,7 @@ def test_local(vhl: Any, recorded: type[Recorded]) -> None:
     assert answer.code == 0 and "[bold] of the server\n" in answer.out and "out/try" in answer.out
     asked = recorded.last
     wanted = {"rounds": 2, "name": "try", "partition": {"alpha": 0.5, "clients": 3}}
-    assert asked.experiment == Experiment.make(wanted) and not asked.insecure
+    assert asked.experiment == Experiment(**wanted) and not asked.insecure
     assert (asked.settings["sites"], asked.settings["test"], asked.settings["resume"]) == (
         3,
         "experiment",

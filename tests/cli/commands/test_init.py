@@ -25,13 +25,13 @@ def uncomment(text: str) -> str:
 def test_as_written_it_is_the_default_experiment(vhl: Any) -> None:
     answer = vhl("init")
     assert answer.code == 0 and "vhl run experiment.toml" in answer.out
-    assert Experiment.read(Path("experiment.toml")) == Experiment.make({})
+    assert Experiment.read(Path("experiment.toml")) == Experiment()
 
 
 def test_with_every_comment_taken_away_it_still_is(vhl: Any) -> None:
     vhl("init", "mine.toml")
     table = tomllib.loads(uncomment(Path("mine.toml").read_text(encoding="utf-8")))
-    assert Experiment.make(table) == Experiment.make({})
+    assert Experiment(**table) == Experiment()
     assert table["training"]["lr"] == 0.01 and table["objective"]["tap"] == "last"  # it is no empty table
     assert table["objective"]["distance"] == {"name": "supcon", "temperature": 0.07}
 
@@ -44,7 +44,7 @@ def test_it_has_every_setting_with_its_help_text() -> None:
             section = header[1]
             sections[section] = []
         sections[section].append(line)
-    default = Experiment.make({})
+    default = Experiment()
     models: dict[str, Any] = {part: type(getattr(default, part)) for part in PARTS}
     models |= {"training": Training, "seeds": Seeds, "": Experiment}
     for section, model in models.items():
@@ -69,4 +69,4 @@ def test_a_place_where_nothing_can_be_written(vhl: Any) -> None:
 @pytest.mark.parametrize("name", ["a b.toml", "[red].toml"])
 def test_odd_file_names(vhl: Any, name: str) -> None:
     assert name in vhl("init", name).out
-    assert Experiment.read(Path(name)) == Experiment.make({})
+    assert Experiment.read(Path(name)) == Experiment()

@@ -21,7 +21,7 @@ def test_the_table_is_the_count_matrix(vhl: Any) -> None:
     answer = vhl("partition", "data=digits", "partition.clients=4", "partition.alpha=0.3", "seeds.data=2")
     assert answer.code == 0
     rows = table(answer.out)
-    experiment = Experiment.make({"partition": {"clients": 4, "alpha": 0.3}, "seeds": {"data": 2}})
+    experiment = Experiment(partition={"clients": 4, "alpha": 0.3}, seeds={"data": 2})
     dataset = experiment.data.load(data_directory(), 2)
     parts = experiment.partition.assign(dataset, 2)
     assert rows.pop("client") == [*"0123456789", "all"]

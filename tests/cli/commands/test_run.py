@@ -85,9 +85,9 @@ def test_seeds_vary_all_chance_but_the_data(vhl: Any, tiny: tuple[str, ...], met
 
 
 def test_seeds_without_a_name_are_told_apart() -> None:
-    repeats = with_seeds(Experiment.make({}), [0, 7])
+    repeats = with_seeds(Experiment(), [0, 7])
     assert [e.name for e in repeats] == ["", ""] and [e.seeds.batches for e in repeats] == [0, 7]
-    assert with_seeds(Experiment.make({}), None) == [Experiment.make({})]
+    assert with_seeds(Experiment(), None) == [Experiment()]
 
 
 def test_notes_go_to_standard_error(vhl: Any, tiny: tuple[str, ...]) -> None:

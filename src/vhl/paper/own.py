@@ -36,8 +36,8 @@ def choices() -> Iterator[Row]:
 
 
 _METHODS: dict[str, dict[str, Any]] = {
-    "fedavgm": {},
-    "fedadagrad": {},
+    "fedavgm": {"server_lr": 0.3},
+    "fedadagrad": {"server_lr": 0.003},
     "fedadam": {},
     "fedyogi": {},
     "feddyn": {},
@@ -45,15 +45,17 @@ _METHODS: dict[str, dict[str, Any]] = {
     "ccvr": {},
 }
 """Methods, and options that the search found to be better than the default."""
-_DISTANCES: dict[str, dict[str, Any]] = {"mmd": {}, "means": {}}
+_DISTANCES: dict[str, dict[str, Any]] = {"mmd": {"calibration": 0.1}, "means": {"calibration": 0.01}}
 """The same of distances: options of the objective."""
 _SEARCH: dict[str, tuple[str, tuple[float, ...]]] = {
     "fedavgm": ("server_lr", (0.1, 0.3, 1.0)),
-    "fedadagrad": ("server_lr", (0.01, 0.03, 0.1)),
-    "fedadam": ("server_lr", (0.001, 0.003, 0.01)),
-    "fedyogi": ("server_lr", (0.001, 0.003, 0.01)),
-    "mmd": ("calibration", (0.1, 1.0, 10.0)),
-    "means": ("calibration", (0.1, 1.0, 10.0)),
+    "fedadagrad": ("server_lr", (0.001, 0.003, 0.01, 0.03, 0.1)),
+    "fedadam": ("server_lr", (0.001, 0.003, 0.01, 0.03)),
+    "fedyogi": ("server_lr", (0.001, 0.003, 0.01, 0.03)),
+    "feddyn": ("alpha", (0.001, 0.01, 0.1)),
+    "moon": ("mu", (0.1, 1.0, 5.0)),
+    "mmd": ("calibration", (0.01, 0.1, 1.0, 10.0)),
+    "means": ("calibration", (0.01, 0.1, 1.0, 10.0)),
 }
 """An option of a method or a distance, and the values tried."""
 

@@ -31,6 +31,7 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
     yield "VHL − FedAvg", _VHL, _FEDAVG
     yield "vhl-light − FedAvg", _LIGHT, _FEDAVG
     yield "**vhl-light − VHL**", _LIGHT, _VHL
+    yield "four times the virtual images, as mosaics − VHL", "light/four-times/fedavg", _VHL
     for norm, words in _NORMS.items():
         for objective in ("naive", "vhl", "vhl-light"):
             yield f"{words}: {objective} − FedAvg", f"light/{norm}/{objective}", f"light/{norm}/plain"

@@ -105,6 +105,7 @@ _LIGHT: dict[str, dict[str, Any]] = {
     "no-virtual-loss": {"name": "vhl-light", "virtual_weight": 0.0},
     "half": {"name": "vhl-light", "virtual_batch": 64},
     "4x4": {"name": "vhl-light", "mosaic": 4},
+    "four-times": {"name": "vhl", "virtual_batch": 512, "mosaic": 2},
     "statistics-alone": {"name": "naive", "mosaic": 2, "batch_norm_share": 0.5, "virtual_weight": 0.0},
 }
 _NORMS: dict[str, dict[str, Any]] = {

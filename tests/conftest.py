@@ -155,6 +155,19 @@ def weights_of() -> Callable[[Simulation], np.ndarray]:
 
 
 @pytest.fixture(scope="session")
+def write_digits() -> Callable[..., Path]:
+    """Writes the first digits of 8×8 pixels to an npz file, and further arrays beside them."""
+
+    def write(file: Path, count: int, n_class: int = 10, **arrays: np.ndarray) -> Path:
+        digits = load_digits(n_class=n_class)
+        images = (digits.images[:count] * 15).astype(np.uint8)
+        np.savez(file, images=images, labels=digits.target[:count], **arrays)
+        return file
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def small_digits(array_source: Callable[..., Source]) -> Callable[..., Source]:
     """Eighty training and forty test digits of 8×8 pixels in four classes."""
     digits = load_digits(n_class=4)

@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from flwr.app import Context, Message, RecordDict
 from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
-from sklearn.datasets import load_digits
 
 from vhl.experiment import Experiment
 from vhl.flower.client_app import app as client_app
@@ -119,10 +117,9 @@ def deployment(tmp_path: Path) -> Deployment:
 
 
 @pytest.fixture(scope="session")
-def experiment(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+def experiment(tmp_path_factory: pytest.TempPathFactory, write_digits: Callable[..., Path]) -> Experiment:
     """300 digits at three clients, all of which take part; a round takes a tenth of a second."""
-    file, digits = tmp_path_factory.mktemp("digits") / "digits.npz", load_digits()
-    np.savez(file, images=(digits.images[:300] * 15).astype(np.uint8), labels=digits.target[:300])
+    file = write_digits(tmp_path_factory.mktemp("digits") / "digits.npz", 300)
     return Experiment.read(
         {
             "name": "run",

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from vhl.experiment import Experiment
 from vhl.runs.folder import RunFolder
@@ -38,17 +36,15 @@ def slow_saving(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture(scope="session")
-def experiment(data_dir: Path) -> Experiment:
+def experiment(data_dir: Path, write_digits: Callable[..., Path]) -> Experiment:
     """Everything a checkpoint must hold: control variates, momentum, participations, a best model.
 
     400 digits of 8×8 pixels and a network of a few thousand weights: a round takes hundredths of a second.
     """
-    digits = load_digits()
-    pixels = (digits.images[:400] * 15).astype(np.uint8)
-    np.savez(data_dir / "digits.npz", images=pixels, labels=digits.target[:400])
+    digits = write_digits(data_dir / "digits.npz", 400)
     return Experiment(
         name="tiny",
-        data={"name": "npz", "path": str(data_dir / "digits.npz"), "validation": 0.2},
+        data={"name": "npz", "path": str(digits), "validation": 0.2},
         partition={"name": "iid", "clients": 4},
         virtual={"name": "noise", "per_class": 4},
         model={"name": "cnn", "width": 8},

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from vhl.engine.record import Record
 from vhl.engine.simulation import Simulation
@@ -58,14 +57,12 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def experiment(data_dir: Path) -> Experiment:
+def experiment(data_dir: Path, write_digits: Callable[..., Path]) -> Experiment:
     """Five rounds of hundredths of a second; every second is evaluated and saved. Some settings are unset."""
-    digits = load_digits(n_class=4)
-    images = (digits.images[:160] * 15).astype(np.uint8)
-    np.savez(data_dir / "digits.npz", images=images, labels=digits.target[:160], classes=np.array(CLASSES))
+    digits = write_digits(data_dir / "digits.npz", 160, n_class=4, classes=np.array(CLASSES))
     return Experiment(
         name="tiny",
-        data={"name": "npz", "path": str(data_dir / "digits.npz"), "validation": 0.2},
+        data={"name": "npz", "path": str(digits), "validation": 0.2},
         partition={"name": "iid", "clients": 3},
         virtual={"name": "noise", "per_class": 3},
         model={"name": "cnn", "width": 4},

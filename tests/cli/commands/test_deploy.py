@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
@@ -157,11 +156,9 @@ def test_local_as_asked_for(vhl: Any, recorded: type[Recorded]) -> None:
 
 
 @pytest.fixture
-def clinics() -> str:
+def clinics(write_digits: Callable[..., Path]) -> str:
     """Images of two clinics."""
-    digits = load_digits()
-    images, sites = (digits.images[:40] * 15).astype(np.uint8), np.array(["north", "south"] * 20)
-    np.savez("clinics.npz", images=images, labels=digits.target[:40], sites=sites)
+    write_digits(Path("clinics.npz"), 40, sites=np.array(["north", "south"] * 20))
     return "data=npz:clinics.npz"
 
 

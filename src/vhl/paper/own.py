@@ -40,8 +40,8 @@ _METHODS: dict[str, dict[str, Any]] = {
     "fedadagrad": {"server_lr": 0.003},
     "fedadam": {},
     "fedyogi": {},
-    "feddyn": {},
-    "moon": {},
+    "feddyn": {"alpha": 0.1},
+    "moon": {"mu": 0.1},
     "ccvr": {},
 }
 """Methods, and options that the search found to be better than the default."""
@@ -52,7 +52,7 @@ _SEARCH: dict[str, tuple[str, tuple[float, ...]]] = {
     "fedadagrad": ("server_lr", (0.001, 0.003, 0.01, 0.03, 0.1)),
     "fedadam": ("server_lr", (0.001, 0.003, 0.01, 0.03)),
     "fedyogi": ("server_lr", (0.001, 0.003, 0.01, 0.03)),
-    "feddyn": ("alpha", (0.001, 0.01, 0.1)),
+    "feddyn": ("alpha", (0.001, 0.01, 0.1, 1.0)),
     "moon": ("mu", (0.1, 1.0, 5.0)),
     "mmd": ("calibration", (0.01, 0.1, 1.0, 10.0)),
     "means": ("calibration", (0.01, 0.1, 1.0, 10.0)),

@@ -79,6 +79,11 @@ def test_the_readme_shows_these_numbers(words: str, setting: str, rounds: int) -
     assert cells[3].split(" · ")[0] == vhl[2]
 
 
+def test_the_readme_says_what_ccvr_has() -> None:
+    alone, vhl = (measured(f"methods/ccvr/{objective}", 200)[0] for objective in ("plain", "vhl"))
+    assert f"has {alone} % alone and {vhl} % with VHL" in README
+
+
 @pytest.mark.parametrize("algorithm", ["FedAvg", "FedProx", "SCAFFOLD", "FedNova"])
 def test_the_readme_compares_algorithms_by_these_numbers(algorithm: str) -> None:
     name = f"cifar10/a0.1-e1-k10/{algorithm.lower()}"

@@ -25,6 +25,7 @@ def digest(a_record: Callable[..., Record]) -> Callable[..., Digest]:
         virtual: Any = "stylegan",
         drift: float | Sequence[float] = 1.0,
         samples: int = 10,
+        compute: float = 1.0,
         virtual_accuracy: Sequence[float | None] | None = None,
         **settings: Any,
     ) -> Digest:
@@ -40,6 +41,7 @@ def digest(a_record: Callable[..., Record]) -> Callable[..., Digest]:
                 drift=own,
                 virtual_accuracy=known,
                 samples=samples,
+                compute=compute,
                 bytes=100,
                 seconds=1.0,
                 clients=[],

@@ -164,6 +164,21 @@ def test_drift_of_naive_vhl_is_dotted(digest: Callable[..., Digest]) -> None:
     np.testing.assert_allclose(curves["FedAvg + naive VHL"].get_ydata(), [4.5, 4, 3, 2, 1.5])
 
 
+def test_vhl_light_by_rounds_and_by_compute(digest: Callable[..., Digest]) -> None:
+    """Runs are cut to 300 rounds, shorter ones are left out; a round of VHL is two of FedAvg."""
+    light, vhl = "light/vhl-light/fedavg", f"{MAIN}/fedavg-vhl"
+    runs = [digest(f"{MAIN}/fedavg", [0.2] * 1000), digest(f"{MAIN}/fedavg", [0.4] * 300, 1)]
+    runs += [digest(vhl, [0.5] * 299, compute=2.0), digest(vhl, [0.6] * 300, 1, compute=2.0)]
+    runs += [digest(light, [0.7] * 300, compute=1.25)]
+    by_rounds, by_compute = (bold(axes) for axes in figure("light", *runs).axes)
+    for name, height, cost in (("FedAvg", 30, 1), ("FedAvg + VHL", 60, 2), ("FedAvg + vhl-light", 70, 1.25)):
+        places = np.arange(1, 301)
+        np.testing.assert_allclose(by_rounds[name].get_xdata(), places)
+        np.testing.assert_allclose(by_compute[name].get_xdata(), places * cost)
+        for curves in (by_rounds, by_compute):
+            np.testing.assert_allclose(curves[name].get_ydata(), [height] * 300)
+
+
 def test_ablation(digest: Callable[..., Digest]) -> None:
     learnt = {"stylegan": [0.2, 0.4], "decoder": [0.1, 0.3], "tiny-imagenet": [0.0, 0.1]}
     runs = [digest(f"{MAIN}/fedavg", [0.1, 0.2]), digest("further/vftl/fedavg", [0.3, 0.5])]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from vhl.paper.document import renewed
 from vhl.paper.evidence import Evidence
@@ -15,16 +14,11 @@ LIGHT, VHL = "light/vhl-light/fedavg", "cifar10/a0.1-e1-k10/fedavg-vhl"
 Make = Callable[..., Digest]
 
 
-def costing(run: Digest, compute: float) -> Digest:
-    records = (record.model_copy(update={"compute": compute}) for record in run.records)
-    return replace(run, records=tuple(records))
-
-
 def test_paired_differences_in_both_measures_with_compute(digest: Make) -> None:
     """Best 70 and 60 against 65 and 59: +5 and +1, so 3 ± 2; last 50 and 40 against 50 and 50: 0 and −10."""
     ends = {LIGHT: [(0.7, 0.5), (0.6, 0.4)], VHL: [(0.65, 0.5), (0.59, 0.5)]}
     runs = [
-        costing(digest(row, [best] + [0.1] * 8 + [last], seed), {LIGHT: 1.25, VHL: 2.0}[row])
+        digest(row, [best] + [0.1] * 8 + [last], seed, compute={LIGHT: 1.25, VHL: 2.0}[row])
         for row, own in ends.items()
         for seed, (best, last) in enumerate(own)
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import statistics
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,12 @@ import pytest
 from vhl.cli.parser import build_parser
 from vhl.experiment import Experiment
 from vhl.paper.document import renewed
-from vhl.paper.evidence import Evidence, generator
+from vhl.paper.evidence import Choice, Evidence, at, generator
 from vhl.paper.lines import lines
 from vhl.paper.queue import Request, queue, run_name, select
 from vhl.paper.rows import rows
 from vhl.paper.table import _cells
+from vhl.runs.compare import result
 from vhl.runs.digest import Digest
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +85,36 @@ def test_the_readme_shows_these_numbers(words: str, setting: str, rounds: int) -
 def test_the_readme_says_what_ccvr_has() -> None:
     alone, vhl = (measured(f"methods/ccvr/{objective}", 200)[0] for objective in ("plain", "vhl"))
     assert f"has {alone} % alone and {vhl} % with VHL" in README
+
+
+def seconds(name: str) -> float:
+    """Wall time of nine rounds, measured alone on an H200."""
+    file = ROOT / "benchmarks" / "results" / f"h200-vhl-light{name}.json"
+    return float(json.loads(file.read_text(encoding="utf-8"))["seconds"])
+
+
+def after(name: str, rounds: int) -> str:
+    """Best and last tenth of three seeds so far."""
+    choice = Choice.of(rows()[name].experiment("release", "noise"))
+    runs = at(Evidence.read(ROOT / "results").runs(rows()[name], choice), rounds)
+    assert len(runs) == 3
+    results = [result(run.records, 1.0) for run in runs.values()]
+    pairs = ([100 * own.best for own in results], [100 * own.final for own in results])
+    return " · ".join(f"{statistics.mean(own):.1f} ± {statistics.stdev(own):.1f}" for own in pairs)
+
+
+def test_what_vhl_light_has_for_the_same_cost() -> None:
+    names = [f"cifar10/a0.1-e1-k10/{own}" for own in ("fedavg", "fedavg-vhl")] + ["light/vhl-light/fedavg"]
+    text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
+    assert f"| 300 rounds | {' | '.join(after(name, 300) for name in names)} |" in text
+    takes = [seconds("-fedavg") / seconds(own) for own in ("-vhl", "")]
+    for words, shares in (("as many multiply-adds", (1 / 2, 1 / 1.25)), ("as long on an H200", takes)):
+        rounds = [round(300 * share) for share in shares]
+        cells = [f"in {cut}: {after(name, cut)}" for name, cut in zip(names[1:], rounds, strict=True)]
+        assert f"| {words} as FedAvg's | in 300 rounds | {' | '.join(cells)} |" in text
+    assert f"{after(names[2], 300)} on\nCIFAR-10 with three seeds" in README
+    best, final = (own.split(" ± ")[0] for own in after(names[2], 240).split(" · "))
+    assert f"{best} · {final} with no more compute than FedAvg's 300 rounds" in README
 
 
 @pytest.mark.parametrize("algorithm", ["FedAvg", "FedProx", "SCAFFOLD", "FedNova"])

@@ -36,5 +36,6 @@ class Record(BaseModel):
     )
     seconds: float = Field(description="wall time of the round, evaluation included")
     side_by_side: int | None = Field(
-        None, description="runs that shared the machine meanwhile: their work is in the wall time too"
+        None,
+        description="runs that this command trained meanwhile: their work is in the wall time too",
     )

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from vhl.errors import VHLError
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures.features import features_of
-from vhl.paper.figures.plots import ablation, convergence, drift, main
+from vhl.paper.figures.plots import ablation, convergence, drift, light, main
 from vhl.paper.figures.theory import theory
 from vhl.registry import suggest
 from vhl.report.figures.files import METADATA, save
@@ -29,6 +29,7 @@ FIGURES: dict[str, Callable[[Evidence, Path], Figure]] = {
     "features-clients": partial(features_of, "clients"),
     "features-server": partial(features_of, "server"),
     "theory": theory,
+    "light": light,
 }
 """Each takes what was measured and the folder of the runs."""
 

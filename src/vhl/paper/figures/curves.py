@@ -20,6 +20,8 @@ _UNITS = {
     "drift": ("client drift (distance from the mean)", 1),
 }
 """What a panel may show: its axis, and the factor to the axis's unit."""
+_AXES = {"rounds": "communication round", "compute": "multiply-adds (1: a round of FedAvg)"}
+"""Over what a panel may show it."""
 _LETTERS = "abcd"  # of panels
 
 
@@ -30,6 +32,8 @@ class Curve:
     look: Look
     rounds: Rounds
     values: Numbers
+    compute: float
+    """Multiply-adds of a step relative to plain FedAvg."""
 
     @classmethod
     def of(cls, look: Look, runs: Runs, measure: str) -> Curve:
@@ -42,7 +46,11 @@ class Curve:
         seeds = [[getattr(record, measure) for record in run.records] for run in longest.values()]
         values = np.array(seeds, dtype=float) * _UNITS[measure][1]
         measured = np.isfinite(values).all(0)
-        return cls(look, np.flatnonzero(measured) + 1, values[:, measured])
+        compute = next(iter(longest.values())).records[-1].compute
+        return cls(look, np.flatnonzero(measured) + 1, values[:, measured], compute)
+
+    def places(self, over: str) -> Numbers:
+        return self.rounds.astype(np.float64) * (self.compute if over == "compute" else 1.0)
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class Panel:
     measure: str
     curves: Sequence[Curve]
     about: str
+    over: str = "rounds"
 
     @property
     def drawn(self) -> list[Curve]:
@@ -100,7 +109,7 @@ def _subtitle(panels: Sequence[Panel], window: int) -> str:
 
 
 def _fill(axes: Axes, panel: Panel, window: int) -> None:
-    axes.set_xlabel("communication round", fontsize=TEXT)
+    axes.set_xlabel(_AXES[panel.over], fontsize=TEXT)
     axes.set_ylabel(_UNITS[panel.measure][0], fontsize=TEXT)
     axes.tick_params(labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
@@ -109,7 +118,7 @@ def _fill(axes: Axes, panel: Panel, window: int) -> None:
         return
     for curve in panel.drawn:
         smooth = running_mean(curve.rounds, curve.values, window)
-        draw(axes, curve.look, curve.rounds, curve.values, smooth, "0.82")
+        draw(axes, curve.look, curve.places(panel.over), curve.values, smooth, "0.82")
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))

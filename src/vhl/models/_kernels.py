@@ -237,20 +237,32 @@ class _Plan:
         rows, row_tiles = 2 * self.rows, triton.cdiv(self.M, 2 * self.rows)
         kernel[(self.column_tiles * row_tiles,)](*tensors, **self._tiles(rows, rows * row_tiles), **flags)
 
+    def statistics(
+        self, x: Tensor, running_mean: Tensor, running_var: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and 1/√(variance + ε) of each channel; they move the running ones."""
+        mean, rstd = torch.empty_like(running_mean), torch.empty_like(running_mean)
+        partial = running_mean.new_empty(3, self.groups, self.C)
+        self.by_group(_moments_kernel, x, partial, weights, PIXELS=self.pixels)
+        rows = {"M": self.M, "ROWS": self.rows, "steps": self.steps}
+        images = {"PIXELS": self.pixels, "IMAGES": self.images, "PADDED": triton.next_power_of_2(self.images)}
+        whole = (mean, rstd, running_mean, running_var)
+        self.over_groups(_statistics_kernel, partial, *whole, weights, **rows, **images)
+        return mean, rstd
+
 
 class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, running_mean: Tensor, running_var: Tensor, weight: Tensor, bias: Tensor,
-        skip: Tensor | None, weights: Tensor | None, relu: bool,
+        skip: Tensor | None, weights: Tensor | None, relu: bool, training: bool,
     ) -> Tensor:  # fmt: skip
-        plan = _Plan(x)
-        mean, rstd, z = torch.empty_like(weight), torch.empty_like(weight), torch.empty_like(x)
-        partial, whole = weight.new_empty(3, plan.groups, plan.C), (mean, rstd, running_mean, running_var)
-        plan.by_group(_moments_kernel, x, partial, weights, PIXELS=plan.pixels)
-        rows = {"M": plan.M, "ROWS": plan.rows, "steps": plan.steps}
-        images = {"PIXELS": plan.pixels, "IMAGES": plan.images, "PADDED": triton.next_power_of_2(plan.images)}
-        plan.over_groups(_statistics_kernel, partial, *whole, weights, **rows, **images)
+        plan, z = _Plan(x), torch.empty_like(x)
+        if training:
+            mean, rstd = plan.statistics(x, running_mean, running_var, weights)
+        else:
+            mean, rstd = running_mean, torch.rsqrt(running_var + _EPSILON.value)
+            weights = weight.new_zeros(plan.images)  # nothing flows through statistics that no image moves
         plan.elementwise(_normalise_kernel, x, skip, z, mean, rstd, weight, bias, RELU=relu, TRAINING=True)
         ctx.relu, ctx.skip = relu, skip is not None
         ctx.save_for_backward(x, z if relu and ctx.skip else None, mean, rstd, weight, bias, weights)
@@ -272,7 +284,7 @@ class _BatchNorm(torch.autograd.Function):
         plan.elementwise(_gradient_kernel, *inputs, *outputs, weights, **weighing, RELU=ctx.relu)
         if ctx.skip and not ctx.relu:
             dskip = dz
-        return dx, None, None, dweight, dbias, dskip, None, None
+        return dx, None, None, dweight, dbias, dskip, None, None, None
 
 
 def batch_norm(
@@ -282,7 +294,6 @@ def batch_norm(
     """``F.batch_norm``, plus ``skip``, through a ReLU; in float32 or wider, rounded once at the end.
 
     With ``weights``, in training, each image counts so much in the statistics; they sum to 1.
-    It has a gradient in training alone.
     """
     x = x.contiguous(memory_format=torch.channels_last)
     skip = None if skip is None else skip.contiguous(memory_format=torch.channels_last)
@@ -290,8 +301,8 @@ def batch_norm(
     if training and x.numel() <= x.shape[1]:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
     with torch.cuda.device_of(x):
-        if training:
-            z: Tensor = _BatchNorm.apply(x, *channels, skip, weights, relu)
+        if training or torch.is_grad_enabled():
+            z: Tensor = _BatchNorm.apply(x, *channels, skip, weights, relu, training)
         else:
             z = torch.empty_like(x)
             _Plan(x).elementwise(_normalise_kernel, x, skip, z, *channels, RELU=relu, TRAINING=False)

@@ -179,6 +179,16 @@ def test_vhl_light_by_rounds_and_by_compute(digest: Callable[..., Digest]) -> No
             np.testing.assert_allclose(curves[name].get_ydata(), [height] * 300)
 
 
+def test_vhl_light_with_the_profile_whose_runs_are_long_enough(digest: Callable[..., Digest]) -> None:
+    """In all there are more rounds with the paper's, but FedAvg alone had as many as are shown."""
+    light, vhl = "light/vhl-light/fedavg", f"{MAIN}/fedavg-vhl"
+    runs = [digest(f"{MAIN}/fedavg", [0.2] * 900), digest(light, [0.2] * 299), digest(vhl, [0.2] * 299)]
+    runs += [digest(name, [0.6] * 300, profile="release") for name in (light, vhl)]
+    drawn = figure("light", *runs)
+    assert shown(drawn) == pytest.approx({"FedAvg": 20, "FedAvg + VHL": 60, "FedAvg + vhl-light": 60})
+    assert subtitle(drawn).endswith("profile release, virtual data stylegan; FedAvg: profile paper")
+
+
 def test_ablation(digest: Callable[..., Digest]) -> None:
     learnt = {"stylegan": [0.2, 0.4], "decoder": [0.1, 0.3], "tiny-imagenet": [0.0, 0.1]}
     runs = [digest(f"{MAIN}/fedavg", [0.1, 0.2]), digest("further/vftl/fedavg", [0.3, 0.5])]

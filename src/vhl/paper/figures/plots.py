@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from vhl.paper.evidence import Choice, Evidence, at, generator, lengths
+from vhl.paper.evidence import Choice, Evidence, Runs, at, generator, lengths
 from vhl.paper.figures.choosing import choose, described
 from vhl.paper.figures.curves import Curve, Panel, figure_of
 from vhl.paper.row import Row
@@ -77,7 +77,8 @@ def light(evidence: Evidence, runs: Path) -> Figure:
         f"{_MAIN}/fedavg-vhl": Look("FedAvg + VHL", PALETTE[2]),
         "light/vhl-light/fedavg": Look("FedAvg + vhl-light", PALETTE[1]),
     }
-    over_rounds = _panel("by rounds", "accuracy", looks, evidence, rounds=300)
+    length = rows()["light/vhl-light/fedavg"].settings["rounds"]
+    over_rounds = _panel("by rounds", "accuracy", looks, evidence, length)
     over_compute = replace(over_rounds, title="by compute", over="compute")
     return figure_of(
         f"VHL at a quarter of its extra cost, {TABLES['cifar10']} with {_setting(_MAIN)}",
@@ -105,18 +106,19 @@ def _setting(setting: str) -> str:
 def _panel(
     title: str, measure: str, looks: Mapping[str, Look], evidence: Evidence, rounds: int | None = None
 ) -> Panel:
-    """With ``rounds`` all runs that had so many, as they were then."""
+    """With ``rounds`` those runs that had so many, as they were then."""
+
+    def found(row: Row, choice: Choice) -> Runs:
+        runs = evidence.runs(row, choice)
+        return runs if rounds is None else at(runs, rounds)
 
     def size(row: Row, choice: Choice) -> tuple[int, int]:
-        runs = evidence.runs(row, choice)
+        runs = found(row, choice)
         return max(lengths(runs), default=0), len(runs)
 
     choices = dict.fromkeys(choice for name in looks for choice in evidence.choices(rows()[name]))
     chosen = choose(looks, choices, size)
-    found = {name: evidence.runs(rows()[name], choice) for name, choice in chosen.items()}
-    if rounds is not None:
-        found = {name: cut for name, runs in found.items() if (cut := at(runs, rounds))}
-    curves = [Curve.of(looks[name], runs, measure) for name, runs in found.items()]
+    curves = [Curve.of(looks[name], found(rows()[name], choice), measure) for name, choice in chosen.items()]
     return Panel(
         title, measure, curves, described(chosen, {name: look.label for name, look in looks.items()})
     )

@@ -59,7 +59,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture(scope="session")
 def experiment(data_dir: Path, write_digits: Callable[..., Path]) -> Experiment:
     """Five rounds of hundredths of a second; every second is evaluated and saved. Some settings are unset."""
-    digits = write_digits(data_dir / "digits.npz", 160, n_class=4, classes=np.array(CLASSES))
+    digits = write_digits(data_dir / "four-classes.npz", 160, n_class=4, classes=np.array(CLASSES))
     return Experiment(
         name="tiny",
         data={"name": "npz", "path": str(digits), "validation": 0.2},

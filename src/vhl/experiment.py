@@ -59,11 +59,17 @@ class Training(_Section):
     decay_per: Literal["round", "participation"] = Field(
         "round", description="apply it each round, or each time that client took part"
     )
+    lr_drops: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="rounds after each of which the learning rate falls to a tenth"
+    )
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum m")
     keep_momentum: bool = Field(False, description="a client keeps its momentum between its rounds")
     weight_decay: float = Field(1e-4, ge=0, description="weight decay, on all parameters")
     freeze_batch_norm: int | None = Field(
-        None, ge=0, description="rounds after which batch-norm statistics stay as they are; unset is never"
+        None,
+        ge=0,
+        description="rounds after which batch-norm statistics stay as they are; unset is never. Training "
+        "may diverge then unless its learning rate drops",
     )
 
     def freezes(self, round_: int) -> bool:
@@ -73,9 +79,10 @@ class Training(_Section):
         """
         return self.freeze_batch_norm is not None and round_ >= self.freeze_batch_norm
 
-    def never_freezes(self, rounds: int) -> bool:
-        """Whether statistics are to be frozen, but not in so few rounds."""
-        return self.freeze_batch_norm is not None and not self.freezes(rounds - 1)
+    def not_reached(self, rounds: int) -> dict[str, int]:
+        """Options that change training after a round, but not in so few rounds; with that round."""
+        changes = {"freeze_batch_norm": self.freeze_batch_norm, "lr_drops": max(self.lr_drops, default=None)}
+        return {name: after for name, after in changes.items() if after is not None and after >= rounds}
 
 
 class Seeds(_Section):

@@ -284,6 +284,7 @@ def test_chance_inside_the_network_depends_on_seed_round_and_client_alone(make_t
         ({"epochs": 3}, 1 - 1 / 64),
         ({"batch_size": 1}, 1 - 1 / 16),  # the two samples are two steps
         ({"lr_decay": 0.5}, 1 - 1 / 2 * 3 / 4),
+        ({"lr_drops": [1]}, 1 - 1 / 2 * 0.95),
         ({"weight_decay": 0.25}, 1 / 2 + 3 / 16),  # second gradient: −a/2 + ¼ · a/2
         ({"momentum": 0.25}, 1 - 1 / 4),  # reset: one step a round never uses it
         ({"momentum": 0.25, "keep_momentum": True}, 1 / 2 + 3 / 8),  # ¼ · a + a/2, halved

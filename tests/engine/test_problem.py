@@ -202,6 +202,13 @@ def test_notes(problem, array_source, small_digits):
     assert "2 sites" in note
 
 
+@pytest.mark.parametrize("option", [{"freeze_batch_norm": 3}, {"lr_drops": [1, 3]}])
+def test_a_note_says_what_is_never_reached(problem, option):
+    (note,) = problem(rounds=3, training=option).notes()
+    assert f"training.{next(iter(option))} = 3 is never reached in 3 rounds" in note
+    assert problem(rounds=4, training=option).notes() == []
+
+
 def test_clients_hold_what_the_partition_says(problem):
     found = problem(partition=_Half())
     totals = np.bincount(found.dataset.train.labels)

@@ -71,3 +71,15 @@ def test_learning_rate_decays_by_round_or_by_participation(decay_per, expected):
     experiment = Experiment(training={"lr": 0.8, "lr_decay": 0.5, "decay_per": decay_per})
     assert learning_rate(experiment, 3, 1) == pytest.approx(expected)
     assert learning_rate(experiment, 0, 0) == 0.8
+
+
+@pytest.mark.parametrize(("round_", "expected"), [(2, 0.8), (3, 0.08), (4, 0.08), (5, 0.008)])
+def test_learning_rate_falls_to_a_tenth_after_each_drop(round_, expected):
+    """``lr_drops=[3]``: the first three rounds, 0 to 2, have the whole rate."""
+    experiment = Experiment(training={"lr": 0.8, "lr_decay": 1.0, "lr_drops": [3, 5]})
+    assert learning_rate(experiment, round_, 0) == pytest.approx(expected)
+
+
+def test_drops_come_on_top_of_decay():
+    experiment = Experiment(training={"lr": 0.8, "lr_decay": 0.5, "lr_drops": [1]})
+    assert learning_rate(experiment, 2, 0) == pytest.approx(0.8 * 0.5**2 / 10)

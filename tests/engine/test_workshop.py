@@ -446,6 +446,7 @@ def test_an_error_in_a_clients_training_goes_to_its_own_simulation(pair):
         ({}, True),
         ({"seeds": {"model": 1, "sampling": 1, "batches": 1}}, True),
         ({"training": {"batch_size": 8, "lr": 0.5, "lr_decay": 0.9, "decay_per": "participation"}}, True),
+        ({"training": {"batch_size": 8, "lr_drops": [1]}}, True),
         ({"rounds": 9, "clients_per_round": 2, "evaluate_every": 2}, True),
         ({"training": {"batch_size": 4}}, False),
         ({"training": {"batch_size": 8, "epochs": 2}}, False),

@@ -225,8 +225,8 @@ def test_of_a_method_with_a_classifier_retrained_at_the_end_whole_runs_alone_cou
     assert not Evidence([stopped]).of(rows()[name].experiment())
 
 
-def test_before_its_statistics_are_fixed_a_run_does_not_count(digest: Make) -> None:
-    name = "light/fixed-statistics/plain"
+@pytest.mark.parametrize("name", ["light/fixed-statistics/plain", "light/lower-rate/plain"])
+def test_before_its_training_changes_a_run_does_not_count(name: str, digest: Make) -> None:
     for rounds, counts in ((150, False), (151, True)):
         found = Evidence([digest(name, [0.5] * rounds)]).of(rows()[name].experiment())
         assert bool(found) == counts

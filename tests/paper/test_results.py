@@ -125,6 +125,30 @@ def test_what_vhl_light_has_for_the_same_cost() -> None:
     assert f"{best} · {final} with no more compute than FedAvg's 300 rounds" in README
 
 
+def first_seed(name: str) -> str:
+    """Best and last tenth of 300 rounds with seed 0, or a dash where there are none."""
+    choice = Choice.of(rows()[name].experiment("release", "noise"))
+    runs = at(evidence().runs(rows()[name], choice), 300)
+    if 0 not in runs:
+        return "–"
+    found = result(runs[0].records, 1.0)
+    return f"{100 * found.best:.1f} · {100 * found.final:.1f}"
+
+
+def test_what_is_left_of_the_gain_with_other_normalisation() -> None:
+    usual = [f"cifar10/a0.1-e1-k10/{own}" for own in ("fedavg", "fedavg-vhl")] + ["light/vhl-light/fedavg"]
+    named = {"batch norm": [usual[0], "further/naive/fedavg", *usual[1:]]}
+    for words, kind in {
+        "group norm": "group-norm",
+        "batch norm, a tenth of the rate after round 150": "lower-rate",
+        "the same, and statistics fixed after round 150": "fixed-statistics",
+    }.items():
+        named[words] = [f"light/{kind}/{own}" for own in ("plain", "naive", "vhl", "vhl-light")]
+    text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
+    for words, names in named.items():
+        assert f"| {words} | {' | '.join(first_seed(name) for name in names)} |" in text
+
+
 @pytest.mark.parametrize("algorithm", ["FedAvg", "FedProx", "SCAFFOLD", "FedNova"])
 def test_the_readme_compares_algorithms_by_these_numbers(algorithm: str) -> None:
     name = f"cifar10/a0.1-e1-k10/{algorithm.lower()}"

@@ -64,15 +64,10 @@ def mosaic_notes(experiment: Experiment) -> list[str]:
 
 
 def batch_norm_notes(experiment: Experiment, module: nn.Module) -> list[str]:
-    """What is set for batch norm where there is none, or too late."""
+    """What is set for batch norm where there is none."""
     layers = BatchNorm | nn.modules.batchnorm._BatchNorm
     if any(isinstance(layer, layers) for layer in module.modules()):
-        training, rounds = experiment.training, experiment.rounds
-        if not training.never_freezes(rounds):
-            return []
-        return [
-            f"training.freeze_batch_norm = {training.freeze_batch_norm} is never reached in {rounds} rounds."
-        ]
+        return []
     options = {
         "objective.batch_norm_share": getattr(experiment.objective, "batch_norm_share", None),
         "training.freeze_batch_norm": experiment.training.freeze_batch_norm,

@@ -317,6 +317,9 @@ class Problem:
         if held_by_nobody:
             notes.append(f"No client holds a training image of class {', '.join(held_by_nobody)}.")
         training, partition = self.experiment.training, self.experiment.partition.name
+        rounds = self.experiment.rounds
+        for option, after in training.not_reached(rounds).items():
+            notes.append(f"training.{option} = {after} is never reached in {rounds} rounds.")
         if partition == "centralized" and training.momentum and not training.keep_momentum:
             notes.append("Momentum restarts every round; training.keep_momentum=true is ordinary training.")
         if self.ignores_sites:

@@ -40,6 +40,7 @@ def sample(experiment: Experiment, round_: int, clients: int) -> list[int]:
 
 
 def learning_rate(experiment: Experiment, round_: int, participations: int) -> float:
-    """η · decay^t with t the rounds so far, or the times this client has taken part."""
+    """η · decay^t with t the rounds so far, or the times this client has taken part; after drops less."""
     training = experiment.training
-    return training.lr * training.lr_decay ** (round_ if training.decay_per == "round" else participations)
+    decay = training.lr_decay ** (round_ if training.decay_per == "round" else participations)
+    return training.lr * decay * 0.1 ** sum(round_ >= drop for drop in training.lr_drops)

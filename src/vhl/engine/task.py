@@ -76,7 +76,7 @@ class Task:
     @cached_property
     def signature(self) -> str:
         """Tasks of equal signature take the same steps: seeds and learning rates may differ."""
-        training = self.training.model_dump(exclude={"lr", "lr_decay", "decay_per"})
+        training = self.training.model_dump(exclude={"lr", "lr_decay", "decay_per", "lr_drops"})
         parts = [self.objective.model_dump_json(), self.algorithm.model_dump_json(), json.dumps(training)]
         streams = [str(id(self.natural)), str(id(self.virtual))]
         return "\n".join([self.network, str(self.numerics), str(self.longest), *parts, *streams])

@@ -22,7 +22,12 @@ _VARIANTS = {
     "no-virtual-loss": "without virtual cross-entropy",
     "statistics-alone": "statistics alone, without either",
 }
-_NORMS = {"group-norm": "group norm", "fixed-statistics": "statistics fixed after round 150"}
+_NORMS = {
+    "group-norm": "group norm",
+    "lower-rate": "a tenth of the rate after round 150",
+    "fixed-statistics": "statistics fixed then, too",
+}
+_OBJECTIVES = {"plain": "FedAvg", "naive": "naive", "vhl": "VHL", "vhl-light": "vhl-light"}
 _ALGORITHMS = {"FedProx": "fedprox", "SCAFFOLD": "scaffold", "FedNova": "fednova"}
 
 
@@ -34,7 +39,12 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
     yield "four times the virtual images, as mosaics − VHL", "light/four-times/fedavg", _VHL
     for norm, words in _NORMS.items():
         for objective in ("naive", "vhl", "vhl-light"):
-            yield f"{words}: {objective} − FedAvg", f"light/{norm}/{objective}", f"light/{norm}/plain"
+            row = f"light/{norm}/{objective}"
+            yield f"{words}: {_OBJECTIVES[objective]} − FedAvg", row, f"light/{norm}/plain"
+    for objective, usual in {"plain": _FEDAVG, "vhl": _VHL, "vhl-light": _LIGHT}.items():
+        lower, fixed = f"light/lower-rate/{objective}", f"light/fixed-statistics/{objective}"
+        yield f"{_OBJECTIVES[objective]}: a tenth of the rate − the usual rate", lower, usual
+        yield f"{_OBJECTIVES[objective]}: a tenth and fixed statistics − a tenth", fixed, lower
     for variant, words in _VARIANTS.items():
         yield f"{words} − vhl-light", f"light/{variant}/fedavg", _LIGHT
     for setting, words in ELSEWHERE.items():

@@ -63,11 +63,10 @@ def queue(request: Request, evidence: Evidence) -> list[Experiment]:
     for row in request.rows:
         experiment = row.experiment(request.profile, request.virtual)
         experiment = experiment.with_(rounds=request.rounds or experiment.rounds)
-        training = experiment.training
-        if training.never_freezes(experiment.rounds):
+        for option, after in experiment.training.not_reached(experiment.rounds).items():
             raise VHLError(
-                f"{row.name} fixes batch-norm statistics after round {training.freeze_batch_norm}: ask for "
-                "more --rounds than that, or leave it out."
+                f"{row.name} has training.{option} = {after}: ask for more --rounds than that, or leave "
+                "it out."
             )
         done = evidence.of(experiment)
         for order, seed in enumerate(request.seeds):

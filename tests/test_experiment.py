@@ -362,6 +362,7 @@ def test_python_is_told_in_sentences_too():
         ({"seeds": {"data": 2**32}}, "seeds.data = 4294967296: input should be less than 4294967296."),
         ({"keep_at": [0]}, "keep_at.0 = 0: input should be greater than or equal to 1"),
         ({"features_at": [1, "x"]}, "features_at.1 = 'x': input should be a valid integer"),
+        ({"keep_at": "x"}, "keep_at.0 = 'x': input should be a valid integer"),
         ({"algorithm": "fedpox"}, "There is no algorithm called 'fedpox'; did you mean 'fedprox'?"),
         ({"algorithm": "fedpox", "profile": "release"}, "There is no algorithm called 'fedpox'"),
         ({"algorithm": {"name": "fedprox", "mu": -1}}, "algorithm.mu = -1: input should be greater than"),
@@ -375,6 +376,14 @@ def test_what_is_wrong_is_said_with_its_key(settings, message):
         Experiment(**settings)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value) and str(caught.value)[-1] in ".?"
+
+
+def test_one_value_may_stand_for_a_list_of_one():
+    virtual = {"mean": 0.4, "std": 0.2}
+    found = Experiment(keep_at=3, features_at=2, training={"lr_drops": 4}, virtual=virtual)
+    assert (found.keep_at, found.features_at, found.training.lr_drops) == ((3,), (2,), (4,))
+    assert (found.virtual.mean, found.virtual.std) == ((0.4,), (0.2,))
+    assert Experiment(virtual={"mean": "unset"}).virtual.mean is None
 
 
 def test_a_key_that_ends_like_another_is_suggested():

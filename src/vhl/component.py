@@ -16,6 +16,11 @@ from pydantic import (
 _UNSET = "unset"  # stands for None where None is not the default: a table cannot hold it
 
 
+def in_a_list(value: Any) -> Any:
+    """Where an option is a list, one value may stand for a list of one, as in ``keep_at=100``."""
+    return value if value is None or isinstance(value, list | tuple) else (value,)
+
+
 class Component(BaseModel):
     """A frozen, validated part of an experiment; saved as a table such as ``{name = "fedprox", mu = 0.1}``.
 

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from vhl.algorithms.base import Algorithm
-from vhl.component import Component
+from vhl.component import Component, in_a_list
 from vhl.data.partitions.base import Partition
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
@@ -71,6 +71,8 @@ class Training(_Section):
         description="rounds after which batch-norm statistics stay as they are; unset is never. Training "
         "may diverge then unless its learning rate drops",
     )
+
+    _list = field_validator("lr_drops", mode="before")(in_a_list)
 
     def freezes(self, round_: int) -> bool:
         """Whether networks are trained with the server's batch-norm statistics in this round, counted from 0.
@@ -182,6 +184,8 @@ class Experiment(_Section):
         None, ge=1, description="rounds between checkpoints; unset is as often as takes 3 % of the time"
     )
     device: str = Field("auto", description="auto, cpu or cuda")
+
+    _lists = field_validator("features_at", "keep_at", mode="before")(in_a_list)
 
     @field_validator("name")
     @classmethod

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field, field_validator
 
-from vhl.component import Component
+from vhl.component import Component, in_a_list
 from vhl.errors import VHLError
 
 _CHUNK = 1_000  # images whose pixels are counted at a time: bounds memory
@@ -95,6 +95,8 @@ class ImageStream(Component):
     std: tuple[float, ...] | None = Field(
         None, description="channel deviations to divide by, in [0, 1]; unset is measured likewise"
     )
+
+    _lists = field_validator("mean", "std", mode="before")(in_a_list)
 
     @field_validator("std")
     @classmethod

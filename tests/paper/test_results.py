@@ -140,6 +140,7 @@ def test_what_is_left_of_the_gain_with_other_normalisation() -> None:
     named = {"batch norm": [usual[0], "further/naive/fedavg", *usual[1:]]}
     for words, kind in {
         "group norm": "group-norm",
+        "batch norm, statistics fixed after round 150": "fixed-usual-rate",
         "batch norm, a tenth of the rate after round 150": "lower-rate",
         "the same, and statistics fixed after round 150": "fixed-statistics",
     }.items():

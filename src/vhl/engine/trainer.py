@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vhl.algorithms.base import Client, Server, Update, Vectors
 from vhl.engine.capture import REHEARSALS
-from vhl.engine.step import Pieces
+from vhl.engine.step import Draws, Pieces
 from vhl.engine.task import MOMENTUM, Job, Outcome, Task
 from vhl.engine.vectors import FlatModel
 from vhl.models._network import freeze_statistics, weighted_statistics
@@ -61,6 +61,16 @@ class Trainer:
     def step(self) -> None:
         """Gather, augment, forward, objective, backward, corrections, update."""
         assert self._client is not None
+        loss, values = self.loss()
+        self.model.differentiate(loss)
+        self._pieces.update(self.model, self.momentum, self.rate, self.counter, self._client)
+        if self._totals is None:
+            self._names = list(values)
+            self._totals = torch.zeros(len(values), dtype=self.rate.dtype, device=self.rate.device)
+        self._totals.add_(torch.stack([value.to(self._totals.dtype) for value in values.values()]))
+
+    def loss(self) -> tuple[Tensor, Draws]:
+        """Of the step that comes next, and what is added up over steps; see :class:`Pieces`."""
         images, draws = self._pieces.gather(self._plan, self.counter)
         objective, natural = self.task.objective, len(draws["labels"])
         counted = draws["weights"].to(self.rate.dtype)
@@ -71,13 +81,7 @@ class Trainer:
             with torch.no_grad():
                 for name, network in self._onlookers.items():
                     draws[f"reference.{name}"] = network(images[:natural])[0]["last"]
-        loss, values = self._pieces.judge(features, logits, draws)
-        self.model.differentiate(loss)
-        self._pieces.update(self.model, self.momentum, self.rate, self.counter, self._client)
-        if self._totals is None:
-            self._names = list(values)
-            self._totals = torch.zeros(len(values), dtype=self.rate.dtype, device=self.rate.device)
-        self._totals.add_(torch.stack([value.to(self._totals.dtype) for value in values.values()]))
+        return self._pieces.judge(features, logits, draws)
 
     def finish(self, job: Job, task: Task) -> Outcome:
         """What the client sends and keeps, as copies."""

@@ -17,6 +17,7 @@ _VARIANTS = {
     "share-0.75": "share 0.75",
     "same-class": "tiles of one class",
     "half": "half as many mosaics",
+    "quarter": "a quarter as many mosaics",
     "4x4": "mosaics of 4×4",
     "no-supcon": "without SupCon",
     "no-virtual-loss": "without virtual cross-entropy",
@@ -26,6 +27,7 @@ _NORMS = {
     "group-norm": "group norm",
     "lower-rate": "a tenth of the rate after round 150",
     "fixed-statistics": "statistics fixed then, too",
+    "fixed-usual-rate": "statistics fixed then, at the usual rate",
 }
 _OBJECTIVES = {"plain": "FedAvg", "naive": "naive", "vhl": "VHL", "vhl-light": "vhl-light"}
 _ALGORITHMS = {"FedProx": "fedprox", "SCAFFOLD": "scaffold", "FedNova": "fednova"}
@@ -45,6 +47,8 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
         lower, fixed = f"light/lower-rate/{objective}", f"light/fixed-statistics/{objective}"
         yield f"{_OBJECTIVES[objective]}: a tenth of the rate − the usual rate", lower, usual
         yield f"{_OBJECTIVES[objective]}: a tenth and fixed statistics − a tenth", fixed, lower
+    usual = "light/fixed-usual-rate/plain"
+    yield "FedAvg: fixed statistics − the usual ones", usual, _FEDAVG
     for variant, words in _VARIANTS.items():
         yield f"{words} − vhl-light", f"light/{variant}/fedavg", _LIGHT
     for setting, words in ELSEWHERE.items():

@@ -104,6 +104,7 @@ _LIGHT: dict[str, dict[str, Any]] = {
     "no-supcon": {"name": "vhl-light", "calibration": 0.0, "virtual_calibration": 0.0},
     "no-virtual-loss": {"name": "vhl-light", "virtual_weight": 0.0},
     "half": {"name": "vhl-light", "virtual_batch": 64},
+    "quarter": {"name": "vhl-light", "virtual_batch": 32},
     "4x4": {"name": "vhl-light", "mosaic": 4},
     "four-times": {"name": "vhl", "virtual_batch": 512, "mosaic": 2},
     "statistics-alone": {"name": "naive", "mosaic": 2, "batch_norm_share": 0.5, "virtual_weight": 0.0},
@@ -112,6 +113,7 @@ _NORMS: dict[str, dict[str, Any]] = {
     "group-norm": {"model": {"name": "resnet18", "norm": "group"}},
     "fixed-statistics": {"training": {"epochs": 1, "lr": 0.01, "freeze_batch_norm": 150, "lr_drops": [150]}},
     "lower-rate": {"training": {"epochs": 1, "lr": 0.01, "lr_drops": [150]}},
+    "fixed-usual-rate": {"training": {"epochs": 1, "lr": 0.01, "freeze_batch_norm": 150}},
 }
 ELSEWHERE = {
     "cifar10/a0.05-e1-k10": "α = 0.05",

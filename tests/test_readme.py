@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,19 @@ def test_the_guide_to_the_theorem(place: Path) -> None:
         for one in queue(Request(select(run.rows), run.profile, run.virtual), Evidence([]))
     }
     assert made == {line.run for line in asked if line.command == "theory"}
+
+
+def test_why_fixed_statistics_need_a_lower_rate(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ((_, text),) = BLOCKS.findall((ROOT / "docs" / "light.md").read_text(encoding="utf-8"))
+    (program, *run), (python, script, *words) = (shlex.split(line) for line in text.splitlines())
+    quick = ["data=digits", "model.width=4", "virtual.per_class=20", "clients_per_round=1", "training.batch_size=32"]
+    assert program == "vhl" and main([*run, *quick, "training.freeze_batch_norm=1", "rounds=12"]) == 0
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    assert python == "python"
+    runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert "client 9: " in capsys.readouterr().out
 
 
 def test_the_guide_to_deployment(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,8 +101,8 @@ def test_why_fixed_statistics_need_a_lower_rate(
 ) -> None:
     ((_, text),) = BLOCKS.findall((ROOT / "docs" / "light.md").read_text(encoding="utf-8"))
     (program, *run), (python, script, *words) = (shlex.split(line) for line in text.splitlines())
-    quick = ["data=digits", "model.width=4", "virtual.per_class=20", "clients_per_round=1", "training.batch_size=32"]
-    assert program == "vhl" and main([*run, *quick, "training.freeze_batch_norm=1", "rounds=12"]) == 0
+    quick = ["data=digits", *QUICK[1:], "clients_per_round=1", "training.batch_size=32", "rounds=12"]
+    assert program == "vhl" and main([*run, *quick, "training.freeze_batch_norm=1"]) == 0
     monkeypatch.setattr(sys, "argv", [script, *words])
     assert python == "python"
     runpy.run_path(str(ROOT / script), run_name="__main__")

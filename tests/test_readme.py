@@ -96,17 +96,21 @@ def test_the_guide_to_the_theorem(place: Path) -> None:
     assert made == {line.run for line in asked if line.command == "theory"}
 
 
-def test_why_fixed_statistics_need_a_lower_rate(
+def test_the_experiments_with_light_without_a_gpu(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ((_, text),) = BLOCKS.findall((ROOT / "docs" / "light.md").read_text(encoding="utf-8"))
-    (program, *run), (python, script, *words) = (shlex.split(line) for line in text.splitlines())
+    (place / "examples").symlink_to(ROOT / "examples")
+    found = BLOCKS.findall((ROOT / "docs" / "light.md").read_text(encoding="utf-8"))
+    run, curvature, sweep = (shlex.split(line) for _, text in found for line in text.splitlines())
     quick = ["data=digits", *QUICK[1:], "clients_per_round=1", "training.batch_size=32", "rounds=12"]
-    assert program == "vhl" and main([*run, *quick, "training.freeze_batch_norm=1"]) == 0
-    monkeypatch.setattr(sys, "argv", [script, *words])
-    assert python == "python"
-    runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert run[0] == "vhl" and main([*run[1:], *quick, "training.freeze_batch_norm=1"]) == 0
+    monkeypatch.setattr(sys, "argv", curvature[1:])
+    assert curvature[0] == "python"
+    runpy.run_path(curvature[1], run_name="__main__")
     assert "client 9: " in capsys.readouterr().out
+    short = ["rounds=1", "features_at=1", "virtual.per_class=20", "training.epochs=1", "clients_per_round=1"]
+    assert sweep[0] == "vhl" and main([*sweep[1:], *short, "--seeds", "0"]) == 0
+    assert "fedavg + vhl-light" in capsys.readouterr().out
 
 
 def test_the_guide_to_deployment(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

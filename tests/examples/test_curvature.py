@@ -26,7 +26,6 @@ from vhl.runs.session import Session
 FILE = Path(__file__).parents[2] / "examples" / "curvature.py"
 SCRIPT = SimpleNamespace(**runpy.run_path(str(FILE)))
 SMOOTH = """
-import torch
 from torch import nn
 from vhl.models._network import BatchNorm
 

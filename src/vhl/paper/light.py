@@ -47,8 +47,7 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
         lower, fixed = f"light/lower-rate/{objective}", f"light/fixed-statistics/{objective}"
         yield f"{_OBJECTIVES[objective]}: a tenth of the rate − the usual rate", lower, usual
         yield f"{_OBJECTIVES[objective]}: a tenth and fixed statistics − a tenth", fixed, lower
-    usual = "light/fixed-usual-rate/plain"
-    yield "FedAvg: fixed statistics − the usual ones", usual, _FEDAVG
+    yield "FedAvg: fixed statistics − the usual ones", "light/fixed-usual-rate/plain", _FEDAVG
     for variant, words in _VARIANTS.items():
         yield f"{words} − vhl-light", f"light/{variant}/fedavg", _LIGHT
     for setting, words in ELSEWHERE.items():

@@ -83,7 +83,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
-    compare = _command(commands, "compare", "compare runs: accuracy, rounds and cost to a target, drift")
+    compare = _command(commands, "compare", "compare runs: accuracy, cost to a target, drift, verdict")
     compare.add_argument(
         "runs", nargs="+", type=Path, metavar="RUN", help="run folders; the first is the baseline"
     )

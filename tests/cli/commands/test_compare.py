@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -38,3 +39,14 @@ def test_a_run_that_another_process_is_writing(vhl: Any, trained: Path) -> None:
     with (Path(folder) / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"round": 7, "acc')
     assert vhl("compare", folder).out == vhl("compare", trained).out
+
+
+def test_what_the_numbers_say(vhl: Any, tiny: tuple[str, ...]) -> None:
+    vhl("sweep", *tiny, "rounds=1", "objective=plain,vhl", "--seeds=0,1")
+    measured = {"plain-seed0": 0.2, "plain-seed1": 0.4, "vhl-seed0": 0.5, "vhl-seed1": 0.9}
+    for run, accuracy in measured.items():
+        file = Path(f"runs/sweep/objective={run}/metrics.jsonl")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "accuracy": accuracy}) + "\n")
+    said = " ".join(vhl("compare", "runs/sweep").out.split())
+    assert "vhl is about as good as fedavg + plain: 70.0 % instead of 30.0 %" in said
+    assert "The 95 % interval over 2 paired seeds is -87.1 to +167.1 points: it may be chance." in said

@@ -1,10 +1,11 @@
-"""`vhl compare`: runs side by side."""
+"""`vhl compare`: runs side by side, and what that says."""
 
 from __future__ import annotations
 
 import argparse
 
 from vhl.cli.display import comparison_table, console
+from vhl.report.verdict import verdicts
 from vhl.runs.compare import compare
 from vhl.runs.folder import find_runs
 
@@ -12,3 +13,5 @@ from vhl.runs.folder import find_runs
 def main(arguments: argparse.Namespace) -> None:
     comparison = compare(find_runs(arguments.runs), arguments.target)
     console.print(comparison_table(comparison))
+    for verdict in verdicts(comparison):
+        console.print(f"{verdict.text}\n", markup=False, highlight=False)

@@ -133,7 +133,7 @@ def comparison_table(comparison: Comparison) -> Table:
     # On a narrow terminal these fold, so that no column is lost.
     targets = {row.target for row in comparison.rows}
     target = percent(comparison.target) if len(targets) == 1 else "target"
-    for heading in ("", "best\n%", "last\n10 %", f"rounds\nto {target}"):
+    for heading in ("", "best\n%", f"last\n{100 * comparison.last:g} %", f"rounds\nto {target}"):
         table.add_column(heading, justify="right" if heading else "left", overflow="fold")
     costs = ("images\nto it", "traffic\nto it", "client\ndrift", "compute\n(time)")
     for heading in ("speed-\nup", *costs):

@@ -92,6 +92,13 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
         type=_percent,
         help="accuracy in percent (default: what every seed of the first method reached)",
     )
+    compare.add_argument(
+        "--last",
+        type=_percent,
+        default="10",
+        metavar="PERCENT",
+        help="rounds to average accuracies over and judge by (default: the last 10; more is steadier)",
+    )
 
     report = _command(commands, "report", "make a page of runs: figures, tables, verdict")
     report.add_argument(
@@ -335,7 +342,7 @@ def _percent(text: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no accuracy in percent, above 0 and up to 100")
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage above 0 and up to 100")
     return share
 
 

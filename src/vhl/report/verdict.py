@@ -11,7 +11,7 @@ from typing import Any
 
 from vhl.engine.record import Record
 from vhl.experiment import Experiment
-from vhl.runs.compare import NO_DIFFERENCE, REPEATED, Comparison, Row, final_mean
+from vhl.runs.compare import LAST, NO_DIFFERENCE, REPEATED, Comparison, Row, final_mean
 from vhl.runs.dotted import dotted
 
 _SURE = 0.95
@@ -41,7 +41,7 @@ class Verdict:
     against: Row
     best: Gain
     final: Gain
-    """Mean of the last 10 % of rounds: what decides, for the best depends on luck."""
+    """Mean of the last rounds: what decides, for the best depends on luck."""
     text: str
 
 
@@ -51,13 +51,19 @@ class _Pair:
 
     own: tuple[Record, ...]
     other: tuple[Record, ...]
+    last: float
+    """Share of the rounds that decide."""
+
+    @property
+    def finals(self) -> tuple[float, float]:
+        return final_mean(self.own, self.last), final_mean(self.other, self.last)
 
     @property
     def at_equal_images(self) -> tuple[float, float, int] | None:
         """Final accuracies, had both stopped where the cheaper one ended, and the images until there."""
         images = min(sum(record.samples for record in records) for records in (self.own, self.other))
         first, second = (_within(records, images) for records in (self.own, self.other))
-        return (final_mean(first), final_mean(second), images) if first and second else None
+        return (*_Pair(first, second, self.last).finals, images) if first and second else None
 
 
 def verdicts(comparison: Comparison) -> Iterator[Verdict]:
@@ -69,9 +75,9 @@ def verdicts(comparison: Comparison) -> Iterator[Verdict]:
         told_already = partner is None and partners[comparison.rows.index(baseline)] is row
         if against is row or told_already:
             continue
-        if pairs := _pairs(row, against):
+        if pairs := _pairs(row, against, comparison.last):
             best = _gain([_best(p.own) - _best(p.other) for p in pairs])
-            final = _gain([final_mean(p.own) - final_mean(p.other) for p in pairs])
+            final = _gain([own - other for own, other in (pair.finals for pair in pairs)])
             text = _sentence(row, against, pairs, best, final)
             yield Verdict(row, against, best, final, text)
 
@@ -96,12 +102,12 @@ def _setting(experiment: Experiment) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def _pairs(row: Row, against: Row) -> list[_Pair]:
+def _pairs(row: Row, against: Row, last: float) -> list[_Pair]:
     """Of the seeds that both have, over the rounds that all their runs have done."""
     own, other = _by_seed(row), _by_seed(against)
     common = [(own[seed], other[seed]) for seed in own if seed in other]
     rounds = min((records[-1].round for pair in common for records in pair), default=0)
-    pairs = [_Pair(_until(one, rounds), _until(two, rounds)) for one, two in common]
+    pairs = [_Pair(_until(one, rounds), _until(two, rounds), last) for one, two in common]
     return [pair for pair in pairs if _is_evaluated(pair.own) and _is_evaluated(pair.other)]
 
 
@@ -147,19 +153,16 @@ def _sentence(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final:
 def _result(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
     word = "about as good as" if final.margin is not None and not final.decided else None
     word = word or ("better than" if final.mean > 0 else "worse than" if final.mean < 0 else "equal to")
-    own, other = (statistics.mean(map(final_mean, side)) for side in zip(*_sides(pairs), strict=True))
+    own, other = map(statistics.mean, zip(*(pair.finals for pair in pairs), strict=True))
+    last = "tenth" if pairs[0].last == LAST else f"{100 * pairs[0].last:g} %"
     rounds = pairs[0].own[-1].round
     asked = max(run.experiment().rounds for run in (*row.runs, *against.runs))
     so_far = f" of the {rounds} that both have done so far" if rounds < asked else ""
     return (
         f"{row.label} is {word} {against.label}: {100 * own:.1f} % instead of {100 * other:.1f} % over the "
-        f"last tenth of the rounds{so_far} ({100 * final.mean:+.1f} points), {100 * best.mean:+.1f} in the "
+        f"last {last} of the rounds{so_far} ({100 * final.mean:+.1f} points), {100 * best.mean:+.1f} in the "
         "best one."
     )
-
-
-def _sides(pairs: Sequence[_Pair]) -> list[tuple[tuple[Record, ...], tuple[Record, ...]]]:
-    return [(pair.own, pair.other) for pair in pairs]
 
 
 def _sureness(gain: Gain) -> str:
@@ -190,7 +193,7 @@ def _cost(row: Row, against: Row) -> str:
 def _at_equal_images(pairs: Sequence[_Pair]) -> Iterator[str]:
     """What the same number of images bought, where one of the two had more."""
     found = [pair.at_equal_images for pair in pairs]
-    totals = [[sum(r.samples for r in records) for records in sides] for sides in _sides(pairs)]
+    totals = [[sum(r.samples for r in records) for records in (pair.own, pair.other)] for pair in pairs]
     if all(max(pair) <= _SAME * min(pair) for pair in totals) or None in found:
         return
     own, other, images = (statistics.mean(numbers) for numbers in zip(*filter(None, found), strict=True))

@@ -15,7 +15,8 @@ from vhl.files import read_json
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 
-_LAST_SHARE = 0.1
+LAST = 0.1
+"""Share of the rounds that count as the last ones."""
 NO_DIFFERENCE = {
     "name",
     "device",
@@ -36,7 +37,7 @@ class Result:
     best: float
     """Best test accuracy over the run: the paper's measure; it depends on how often one looks."""
     final: float
-    """Mean test accuracy over the last 10 % of rounds."""
+    """Mean test accuracy over the last 10 % of rounds, or the share asked for."""
     rounds: int | None
     """First round at or above the target."""
     samples: int | None
@@ -92,6 +93,8 @@ class Comparison:
     """Rows in the order the runs were named; the first of a problem is its baseline."""
 
     rows: tuple[Row, ...]
+    last: float = LAST
+    """Share of the rounds that ``Result.final`` is over."""
 
     @property
     def target(self) -> float:
@@ -133,9 +136,9 @@ def _machine(run: RunFolder) -> str:
     return json.dumps([found[key] for key in ("processor", "cores", "threads", "gpu")])
 
 
-def final_mean(records: Sequence[Record]) -> float:
-    """Mean accuracy of the evaluations in the last 10 % of rounds."""
-    start = records[-1].round * (1 - _LAST_SHARE)
+def final_mean(records: Sequence[Record], last: float = LAST) -> float:
+    """Mean accuracy of the evaluations in the last rounds, by default 10 % of them."""
+    start = records[-1].round * (1 - last)
     evaluated = [r.accuracy for r in records if r.accuracy is not None]
     return statistics.mean(
         [r.accuracy for r in records if r.accuracy is not None and r.round > start] or evaluated[-1:]
@@ -161,7 +164,7 @@ def own_target(reached: float) -> float:
     return math.floor(100 * reached + 1e-9) / 100
 
 
-def result(records: Sequence[Record], target: float) -> Result:
+def result(records: Sequence[Record], target: float, last: float = LAST) -> Result:
     accuracies = [r.accuracy for r in records if r.accuracy is not None]
     reached = next(
         (i for i, r in enumerate(records) if r.accuracy is not None and r.accuracy >= target), None
@@ -170,7 +173,7 @@ def result(records: Sequence[Record], target: float) -> Result:
     alone = [record.seconds for record in records if record.side_by_side == 1]
     return Result(
         best=max(accuracies),
-        final=final_mean(records),
+        final=final_mean(records, last),
         rounds=None if until is None else until[-1].round,
         samples=None if until is None else sum(r.samples for r in until),
         bytes=None if until is None else sum(r.bytes for r in until),
@@ -180,7 +183,7 @@ def result(records: Sequence[Record], target: float) -> Result:
     )
 
 
-def compare(runs: Sequence[RunFolder], target: float | None = None) -> Comparison:
+def compare(runs: Sequence[RunFolder], target: float | None = None, last: float = LAST) -> Comparison:
     """Compare runs; the target is by default what every seed of a problem's first method reached."""
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
@@ -194,10 +197,10 @@ def compare(runs: Sequence[RunFolder], target: float | None = None) -> Compariso
         if problem not in targets:
             reached = min(max(r.accuracy or 0 for r in own) for own in records)
             targets[problem] = own_target(reached) if target is None else target
-        results = tuple(result(own, targets[problem]) for own in records)
+        results = tuple(result(own, targets[problem], last) for own in records)
         seeds = len({run.experiment().seeds for run in members})
         rows.append(Row(name, seeds, results, tuple(members), tuple(records), problem, targets[problem]))
-    return Comparison(tuple(rows))
+    return Comparison(tuple(rows), last)
 
 
 def _problem(experiment: Experiment) -> str:

@@ -42,11 +42,24 @@ def test_a_run_that_another_process_is_writing(vhl: Any, trained: Path) -> None:
 
 
 def test_what_the_numbers_say(vhl: Any, tiny: tuple[str, ...]) -> None:
-    vhl("sweep", *tiny, "rounds=1", "objective=plain,vhl", "--seeds=0,1")
+    vhl("sweep", *tiny, "rounds=2", "objective=plain,vhl", "--seeds=0,1")
     measured = {"plain-seed0": 0.2, "plain-seed1": 0.4, "vhl-seed0": 0.5, "vhl-seed1": 0.9}
     for run, accuracy in measured.items():
         file = Path(f"runs/sweep/objective={run}/metrics.jsonl")
-        file.write_text(json.dumps({**json.loads(file.read_text()), "accuracy": accuracy}) + "\n")
+        records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        told = [json.dumps({**records[0], "accuracy": 0.0}), json.dumps({**records[1], "accuracy": accuracy})]
+        file.write_text("\n".join(told) + "\n", encoding="utf-8")
     said = " ".join(vhl("compare", "runs/sweep").out.split())
-    assert "vhl is about as good as fedavg + plain: 70.0 % instead of 30.0 %" in said
+    assert "vhl is about as good as fedavg + plain: 70.0 % instead of 30.0 % over the last tenth" in said
     assert "The 95 % interval over 2 paired seeds is -87.1 to +167.1 points: it may be chance." in said
+    table, _, said = vhl("compare", "runs/sweep", "--last", "100").out.partition("fedavg + vhl is")
+    assert "100 %" in table and "15.0 ± 7.1" in table and "35.0 ± 14.1" in table
+    said = " ".join(said.split())
+    assert said.startswith("about as good as fedavg + plain: 35.0 % instead of 15.0 % over the last 100 %")
+    assert "is -43.5 to +83.5 points" in said  # t of one degree is 12.706, the standard error 5 points
+
+
+@pytest.mark.parametrize("share", ["0", "101", "few"])
+def test_a_share_of_rounds_that_is_none(vhl: Any, trained: Path, share: str) -> None:
+    answer = vhl("compare", trained, f"--last={share}")
+    assert answer.code == 2 and "--last" in answer.err and share in answer.err

@@ -11,7 +11,7 @@ from vhl.runs.folder import find_runs
 
 
 def main(arguments: argparse.Namespace) -> None:
-    comparison = compare(find_runs(arguments.runs), arguments.target)
+    comparison = compare(find_runs(arguments.runs), arguments.target, arguments.last)
     console.print(comparison_table(comparison))
     for verdict in verdicts(comparison):
         console.print(f"{verdict.text}\n", markup=False, highlight=False)

@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from PIL import Image
 
+from vhl.cli import settings
 from vhl.cli.main import main
 from vhl.cli.parser import build_parser
 from vhl.paper.evidence import Evidence
@@ -101,7 +102,8 @@ def test_the_experiments_with_light_without_a_gpu(
 ) -> None:
     (place / "examples").symlink_to(ROOT / "examples")
     found = BLOCKS.findall((ROOT / "docs" / "light.md").read_text(encoding="utf-8"))
-    run, curvature, sweep = (shlex.split(line) for _, text in found for line in text.splitlines())
+    lines = [shlex.split(line) for _, text in found for line in text.splitlines()]
+    run, curvature, sweep, compare, *sized = lines
     quick = ["data=digits", *QUICK[1:], "clients_per_round=1", "training.batch_size=32", "rounds=12"]
     assert run[0] == "vhl" and main([*run[1:], *quick, "training.freeze_batch_norm=1"]) == 0
     monkeypatch.setattr(sys, "argv", curvature[1:])
@@ -111,6 +113,19 @@ def test_the_experiments_with_light_without_a_gpu(
     short = ["rounds=1", "features_at=1", "virtual.per_class=20", "training.epochs=1", "clients_per_round=1"]
     assert sweep[0] == "vhl" and main([*sweep[1:], *short, "--seeds", "0"]) == 0
     assert "fedavg + vhl-light" in capsys.readouterr().out
+    assert compare[0] == "vhl" and main(compare[1:]) == 0
+    assert "over the last 75 % of the rounds" in " ".join(capsys.readouterr().out.split())
+    assert len(sized) == 2
+    for program, *words in sized:  # the data's crop and the networks are what is tested
+        assert program == "vhl" and words[0] == "run" and settings.read(words[1:]).data.size == 16
+
+
+def test_settings_in_tables_about_light() -> None:
+    text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| [^|]+ \| `([\w.=: -]+)` \|", text, re.MULTILINE)
+    read = {cell: settings.read([str(ROOT / "examples" / "demo.toml"), *cell.split()]) for cell in found}
+    changed = len({experiment.model_dump_json() for experiment in read.values()})
+    assert changed == len(found) == 15  # each is a setting, and no two are the same
 
 
 def test_the_guide_to_deployment(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

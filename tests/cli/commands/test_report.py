@@ -80,7 +80,7 @@ def test_the_target_is_in_percent(vhl: Any, runs: list[Path], percentage: float)
 @pytest.mark.parametrize("target", ["0", "-3", "101", "nan", "half"])
 def test_a_target_that_is_no_percentage(vhl: Any, trained: Path, target: str) -> None:
     answer = vhl("report", trained, f"--target={target}")
-    assert answer.code == 2 and f"--target: {target!r} is no accuracy in percent" in answer.err
+    assert answer.code == 2 and f"--target: {target!r} is no percentage" in answer.err
     assert not Path("report.html").exists()
 
 

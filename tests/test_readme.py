@@ -116,7 +116,7 @@ def test_the_experiments_with_light_without_a_gpu(
     assert compare[0] == "vhl" and main(compare[1:]) == 0
     assert "over the last 75 % of the rounds" in " ".join(capsys.readouterr().out.split())
     assert len(sized) == 2
-    for program, *words in sized:  # the data's crop and the networks are what is tested
+    for program, *words in sized:  # CIFAR-10 is not at hand: read, not run
         assert program == "vhl" and words[0] == "run" and settings.read(words[1:]).data.size == 16
 
 

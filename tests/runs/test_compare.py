@@ -78,6 +78,13 @@ def test_final_is_the_mean_of_the_last_tenth_of_rounds(write: Write) -> None:
     assert only(compare([run])).final == pytest.approx(0.55)
 
 
+@pytest.mark.parametrize(("last", "expected"), [(1.0, 0.55), (0.9, 0.6), (0.25, 0.9)])
+def test_final_over_another_share_of_rounds(write: Write, last: float, expected: float) -> None:
+    """Of ten rounds 0.9 are nine, and 0.25 those after round 7.5."""
+    run = write([number / 10 for number in range(1, 11)])
+    assert only(compare([run], last=last)).final == pytest.approx(expected)
+
+
 def test_final_takes_the_evaluated_rounds_among_them(write: Write) -> None:
     every_fifth = [0.9 if number % 5 == 0 else None for number in range(1, 96)]
     run = write([*every_fifth, None, 0.2, None, None, 0.4])  # of rounds 91 to 100: 95, 97 and 100

@@ -97,7 +97,7 @@ def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
         type=_percent,
         default="10",
         metavar="PERCENT",
-        help="rounds to average accuracies over and judge by (default: the last 10; more is steadier)",
+        help="share of last rounds to average accuracies over and judge by (default: 10; more is steadier)",
     )
 
     report = _command(commands, "report", "make a page of runs: figures, tables, verdict")

@@ -138,7 +138,7 @@ def _machine(run: RunFolder) -> str:
 
 def final_mean(records: Sequence[Record], last: float = LAST) -> float:
     """Mean accuracy of the evaluations in the last rounds, by default 10 % of them."""
-    start = records[-1].round * (1 - last)
+    start = round(records[-1].round * (1 - last), 6)  # 10 × (1 − 0.9) falls short of 1, and would add a round
     evaluated = [r.accuracy for r in records if r.accuracy is not None]
     return statistics.mean(
         [r.accuracy for r in records if r.accuracy is not None and r.round > start] or evaluated[-1:]

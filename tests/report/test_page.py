@@ -284,6 +284,21 @@ def test_cards_and_table_show_the_comparison(seen: Any, compared: list[RunFolder
     assert f"+{100 * gain['mean']:.1f} points over plain training ± {100 * gain['margin']:.1f}" in shown[1]
 
 
+@pytest.mark.parametrize("runs", [1, 21])
+def test_how_many_rounds_count_as_the_last(
+    write: Write, tmp_path: Path, open_in_browser: Any, runs: int
+) -> None:
+    """Two of four, on a page and in an index: 50 % is the mean of the two."""
+    made = [write(tmp_path / f"run{n}", [0.1, 0.2, 0.4, 0.6], name=f"run{n}") for n in range(runs)]
+    write_report(made, tmp_path / "page.html", last=0.5)
+    table = "#comparison" if runs == 1 else "#runs"
+    with open_in_browser(tmp_path / "page.html") as look:
+        assert look.texts(f"{table} th")[2] == "last 50 %, %"
+        assert look.rows(table)[0][1:3] == ["60.0", "50.0"]
+        if runs == 1:
+            assert "50.0 %last 50 % of the rounds; best 60.0 %" in look.texts(".card")[0]
+
+
 def test_what_was_run(seen: Any, compared: list[RunFolder]) -> None:
     shown = content(compared)["runs"]
     assert seen.texts("#experiments summary") == [run["name"] for run in shown]

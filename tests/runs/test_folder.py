@@ -183,6 +183,15 @@ def test_runs_of_sweeps_inside_a_folder(tmp_path: Path) -> None:
     assert found == [flat, tmp_path / "runs" / "other", deep]
 
 
+def test_runs_without_virtual_data_lead_their_folder(tmp_path: Path) -> None:
+    """By name alone `naive` would be the baseline of `plain`; runs named one by one keep their order."""
+    objectives = {"fedprox": "plain", "naive": "naive", "plain": "plain", "vhl": "vhl"}
+    runs = {name: make_run(tmp_path / name, objective=kind) for name, kind in objectives.items()}
+    assert [run.path.name for run in find_runs([tmp_path])] == ["fedprox", "plain", "naive", "vhl"]
+    named = [runs["vhl"], runs["plain"]]
+    assert [run.path for run in find_runs(named)] == named
+
+
 def test_a_run_named_twice_is_one_run(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs" / "a")
     assert len(find_runs([tmp_path / "runs", run, tmp_path / "runs" / ".." / "runs" / "a"])) == 1

@@ -84,37 +84,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_results(commands: Commands) -> None:  # type: ignore[valid-type]
     compare = _command(commands, "compare", "compare runs: accuracy, cost to a target, drift, verdict")
-    compare.add_argument(
-        "runs", nargs="+", type=Path, metavar="RUN", help="run folders; the first is the baseline"
-    )
-    compare.add_argument(
-        "--target",
-        type=_percent,
-        help="accuracy in percent (default: what every seed of the first method reached)",
-    )
-    compare.add_argument(
-        "--last",
-        type=_percent,
-        default="10",
-        metavar="PERCENT",
-        help="share of last rounds to average accuracies over and judge by (default: 10; more is steadier)",
-    )
+    _add_compared(compare)
 
     report = _command(commands, "report", "make a page of runs: figures, tables, verdict")
-    report.add_argument(
-        "runs",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help="run folders, or folders of them; the first is the baseline",
-    )
+    _add_compared(report)
     report.add_argument("-o", "--output", type=Path, default=Path("report.html"), help="default: report.html")
     report.add_argument("--figures", type=Path, metavar="DIR", help="write every figure as PNG and SVG too")
-    report.add_argument(
-        "--target",
-        type=_percent,
-        help="accuracy in percent (default: what every seed of the first method reached)",
-    )
     report.add_argument(
         "--show-natural", action="store_true", help="show natural training images too, which may be private"
     )
@@ -309,6 +284,28 @@ def _add_deploy(commands: Commands) -> None:  # type: ignore[valid-type]
 def _command(commands: Commands, name: str, summary: str) -> argparse.ArgumentParser:  # type: ignore[valid-type]
     parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)  # type: ignore[attr-defined]
     return parser
+
+
+def _add_compared(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="run folders, the first of them the baseline; or a folder of runs, where plain ones come first",
+    )
+    parser.add_argument(
+        "--target",
+        type=_percent,
+        help="accuracy in percent (default: what every seed of the first method reached)",
+    )
+    parser.add_argument(
+        "--last",
+        type=_percent,
+        default="10",
+        metavar="PERCENT",
+        help="share of last rounds to average accuracies over and judge by (default: 10; more is steadier)",
+    )
 
 
 def _add_data_dir(parser: argparse.ArgumentParser) -> None:

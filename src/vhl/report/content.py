@@ -23,7 +23,7 @@ from vhl.report.embedding import embed
 from vhl.report.looks import DARK, DASHES, LIGHT, MOST_CLIENTS, windows
 from vhl.report.verdict import Gain, find_partners, verdicts
 from vhl.runs.command import command_of
-from vhl.runs.compare import Comparison, Result, Row, compare
+from vhl.runs.compare import LAST, Comparison, Result, Row, compare
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 
@@ -58,12 +58,14 @@ class _Shelf:
         return self.places[key]
 
 
-def content(runs: Sequence[RunFolder], target: float | None = None, title: str = "") -> dict[str, Any]:
+def content(
+    runs: Sequence[RunFolder], target: float | None = None, last: float = LAST, title: str = ""
+) -> dict[str, Any]:
     """Everything on the page; one that was given no round yet is left out."""
     begun = evaluated(runs)
     if not begun:
         raise VHLError("None of the runs has an evaluated round yet; there is nothing to show.")
-    comparison = compare(begun, target)
+    comparison = compare(begun, target, last)
     whole = len(begun) <= COMPARED
     problems, pictures = _Shelf(), _Shelf()
     places = {
@@ -76,6 +78,7 @@ def content(runs: Sequence[RunFolder], target: float | None = None, title: str =
         "title": title or _title(begun),
         "version": __version__,
         "whole": whole,
+        "last": last,
         "groups": _groups(comparison),
         "verdicts": [verdict.text for verdict in verdicts(comparison)] if whole else [],
         "runs": shown,

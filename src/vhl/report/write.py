@@ -12,6 +12,7 @@ from vhl.data.sources.base import data_directory
 from vhl.files import write_bytes
 from vhl.report.content import content, evaluated
 from vhl.report.page import page
+from vhl.runs.compare import LAST
 from vhl.runs.folder import RunFolder
 from vhl.virtual.sets import picture
 
@@ -21,14 +22,16 @@ def write_report(
     file: Path,
     *,
     target: float | None = None,
+    last: float = LAST,
     title: str = "",
     natural_from: Path | None = None,
 ) -> dict[str, Any]:
     """Write the page and return what is on it.
 
+    ``last`` is the share of the rounds that methods are judged by.
     ``natural_from`` is the data directory to take natural images from; unset, none are shown.
     """
-    found = content(runs, target, title)
+    found = content(runs, target, last, title)
     if natural_from is not None:
         _add_natural(found, runs, natural_from)
     write_bytes(file, page(found).encode())

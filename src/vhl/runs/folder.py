@@ -261,12 +261,16 @@ def _without_prefix(vectors: Vectors) -> Vectors:
 
 
 def find_runs(paths: Iterable[Path]) -> list[RunFolder]:
-    """The run folders among these paths, and those anywhere inside a path that is none itself."""
+    """The run folders among these paths, and those anywhere inside a path that is none itself.
+
+    Of the latter those without virtual data come first: nobody put them in an order, and the first is what
+    others are compared with.
+    """
     found = []
     for path in paths:
         if path.suffix == ".html" and path.is_file():
             continue  # a page about runs, caught by a pattern as runs/*
-        runs = list(_runs_in(path))
+        runs = sorted(_runs_in(path), key=lambda run: run.experiment().objective.name != "plain")
         if not runs:
             raise VHLError(f"{path} is no run folder and holds none; `vhl run` makes them under runs/.")
         found += runs

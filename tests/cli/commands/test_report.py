@@ -77,6 +77,19 @@ def test_the_target_is_in_percent(vhl: Any, runs: list[Path], percentage: float)
     assert second is None if percentage == 50 else second["mean"] == 1
 
 
+def test_the_share_of_rounds_to_judge_by(vhl: Any, tiny: tuple[str, ...]) -> None:
+    vhl("run", *tiny, "rounds=4", "name=run")
+    file = Path("runs/run/metrics.jsonl")
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    measured = zip(records, [0.1, 0.2, 0.4, 0.6], strict=True)
+    lines = [json.dumps({**record, "accuracy": accuracy}) for record, accuracy in measured]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for words, share, mean in (([], 0.1, 0.6), (["--last", "75"], 0.75, 0.4)):
+        assert vhl("report", "runs/run", *words).code == 0
+        shown = on(Path("report.html"))
+        assert shown["last"] == share and shown["groups"][0]["final"]["mean"] == pytest.approx(mean)
+
+
 @pytest.mark.parametrize("target", ["0", "-3", "101", "nan", "half"])
 def test_a_target_that_is_no_percentage(vhl: Any, trained: Path, target: str) -> None:
     answer = vhl("report", trained, f"--target={target}")
@@ -151,9 +164,10 @@ def test_a_sweep_has_a_page_in_its_folder(vhl: Any, tiny: tuple[str, ...]) -> No
     shown = on(Path("runs/both/report.html"))
     assert [group["label"] for group in shown["groups"]] == ["fedavg + plain", "fedavg + naive"]
     assert shown["groups"][1]["gain"] is not None and len(shown["verdicts"]) == 1
-    # the page is no run: the folder can be reported as a whole again, by the runs' names
+    # the page is no run: the folder can be reported as a whole again, and says the same
     assert vhl("report", "runs/both", "-o", "again.html").code == 0
-    assert [run["name"] for run in on(Path("again.html"))["runs"]] == ["objective=naive", "objective=plain"]
+    again = on(Path("again.html"))
+    assert [again[key] for key in ("groups", "verdicts")] == [shown[key] for key in ("groups", "verdicts")]
 
 
 # --- while it trains -----------------------------------------------------------------------------------

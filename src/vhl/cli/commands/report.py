@@ -15,6 +15,7 @@ def main(arguments: argparse.Namespace) -> None:
         find_runs(arguments.runs),
         arguments.output,
         target=arguments.target,
+        last=arguments.last,
         natural_from=data_directory(arguments.data_dir) if arguments.show_natural else None,
     )
     console.print(f"written to {arguments.output}", markup=False, soft_wrap=True)

@@ -66,7 +66,7 @@ function indexSection() {
   const table = sortable([
     ["run", (run) => run.name],
     ["best, %", (run) => run.best, (run) => (100 * run.best).toFixed(1)],
-    ["last 10 %, %", (run) => run.final, (run) => (100 * run.final).toFixed(1)],
+    [`last ${lastShare()}, %`, (run) => run.final, (run) => (100 * run.final).toFixed(1)],
     ["curve", (run) => (ticked.has(run.id) ? 1 : 0), tickBox, "text"],
     ["method", (run) => data.groups[run.group].label, null, "words"],
     ...Object.entries(FILTERS).map(([name, key]) => [name, (run) => String(run.settings[key]), null, "text"]),

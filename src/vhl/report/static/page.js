@@ -28,6 +28,8 @@ const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${lett
 const signed = (value, digits = 1) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
 const total = (values) => values.reduce((sum, value) => sum + value, 0);
 const mean = (values) => total(values) / values.length;
+/** Share of the rounds that methods are judged by. */
+const lastShare = () => `${Number((100 * data.last).toPrecision(3))} %`;
 const isDark = () => document.documentElement.dataset.theme === "dark";
 const shades = () => (isDark() ? data.look.dark : data.look.light);
 const colour = (number) => shades()[number % shades().length];

@@ -4,7 +4,7 @@ function summarySection() {
   const cards = () => data.groups.map((group, number) => el("div", { class: "card", style: `border-top-color: var(--shade-${number % shades().length})` },
     el("div", { class: "label" }, group.label),
     el("div", { class: "number" }, `${spread(group.final)} %`),
-    el("div", { class: "more" }, `last tenth of the rounds; best ${spread(group.best)} %`),
+    el("div", { class: "more" }, `last ${lastShare()} of the rounds; best ${spread(group.best)} %`),
     group.gain ? gainLine(group.gain) : null,
     group.left_out ? el("div", { class: "more" }, `${group.left_out} of ${group.models} models of clients left out of averages`) : null,
     group.partly_tested ? el("div", { class: "more" }, `rounds whose accuracy lacks the images of sites that did not answer: ${group.partly_tested}`) : null));
@@ -21,7 +21,7 @@ function summarySection() {
   const table = sortable([
     ["method", (g) => g.label],
     ["best, %", value("best"), (g) => spread(g.best)],
-    ["last 10 %, %", value("final"), (g) => spread(g.final)],
+    [`last ${lastShare()}, %`, value("final"), (g) => spread(g.final)],
     ["gain, points", (g) => g.gain?.mean ?? null, (g) => (g.gain ? signed(100 * g.gain.mean) : "–")],
     [() => `rounds to ${one() ? target(data.groups[0]) : "the target"}`, value("rounds"), rounds],
     ["speed-up", (g) => g.speed_up, (g) => (g.speed_up ? `×${g.speed_up.toFixed(1)}` : "–")],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import fill
 
 from vhl.paper.contrast import BEST, FINAL, Contrast, contrast
 from vhl.paper.evidence import Evidence
 from vhl.paper.own import ELSEWHERE, light_elsewhere
 from vhl.paper.row import MAIN
+from vhl.paper.rows import rows
 
 _HEADINGS = ("comparison", "best", "last 10 %", "compute", "over")
 _FEDAVG, _VHL, _LIGHT = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl", "light/vhl-light/fedavg"
@@ -61,15 +63,21 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
 
 
 def comparisons(evidence: Evidence) -> str:
-    """Paired differences in points, with standard errors, as a Markdown table."""
+    """Paired differences in points, with standard errors, as a Markdown table; below, rows not run yet."""
     lines: list[tuple[str, ...]] = [_HEADINGS, (":--", "--:", "--:", "--:", ":--")]
     for label, more, less in _pairs():
         best, final = (contrast(evidence, label, more, less, measure) for measure in (BEST, FINAL))
-        cells = ("–", "–", "–", "not run")
         if best is not None and final is not None:
-            cells = (_points(best), _points(final), _compute(best), best.extent)
-        lines.append((label, *cells))
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+            lines.append((label, _points(best), _points(final), _compute(best), best.extent))
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return table + _not_run(evidence)
+
+
+def _not_run(evidence: Evidence) -> str:
+    named = dict.fromkeys(row for _, *pair in _pairs() for row in pair)
+    missing = [f"`{row}`" for row in named if not evidence.choices(rows()[row])]
+    words = fill(f"Not run yet: {', '.join(missing)}.", 120, break_on_hyphens=False)
+    return f"\n{words}\n" if missing else ""
 
 
 def _points(found: Contrast) -> str:

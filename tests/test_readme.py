@@ -102,9 +102,9 @@ def test_the_experiments_with_light_without_a_gpu(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "examples").symlink_to(ROOT / "examples")
-    found = BLOCKS.findall((ROOT / "docs" / "light.md").read_text(encoding="utf-8"))
+    found = BLOCKS.findall((ROOT / "docs" / "light-in-small.md").read_text(encoding="utf-8"))
     lines = [shlex.split(line) for _, text in found for line in text.splitlines()]
-    run, curvature, sweep, compare, *sized = lines
+    sweep, compare, *sized, run, curvature = lines
     quick = ["data=digits", *QUICK[1:], "clients_per_round=1", "training.batch_size=32", "rounds=12"]
     assert run[0] == "vhl" and main([*run[1:], *quick, "training.freeze_batch_norm=1"]) == 0
     monkeypatch.setattr(sys, "argv", curvature[1:])
@@ -122,7 +122,7 @@ def test_the_experiments_with_light_without_a_gpu(
 
 
 def test_settings_in_tables_about_light() -> None:
-    text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "light-in-small.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| [^|]+ \| `([\w.=: -]+)` \|", text, re.MULTILINE)
     read = {cell: settings.read([str(ROOT / "examples" / "demo.toml"), *cell.split()]) for cell in found}
     changed = len({experiment.model_dump_json() for experiment in read.values()})
@@ -203,3 +203,22 @@ def test_the_readme_names_every_component() -> None:
         for name in available(room):
             shown = {"dataset": "dataset:", "folder": "folder:", "npz": "npz:"}.get(name, name)
             assert f"`{shown}" in README, f"{room}: {name}"
+
+
+def headings(document: Path) -> set[str]:
+    """Of a document, as links name them: lower case, a dash for each space, no other marks."""
+    found = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", words.lower()).replace(" ", "-") for words in found}
+
+
+DOCUMENTS = [path for place in (".", "docs", "benchmarks") for path in ROOT.glob(f"{place}/*.md")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: str(one.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
+        if "://" not in link:
+            path, _, heading = link.partition("#")
+            target = document.parent / path if path else document
+            assert target.exists(), link
+            assert not heading or heading in headings(target), link

@@ -70,6 +70,12 @@ def test_the_readme_runs_from_top_to_bottom(place: Path) -> None:
     assert (place / "runs" / "mine" / "metrics.jsonl").is_file()
 
 
+def test_contributors_are_shown_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = re.findall(r"`(\w+)/`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)))
+    assert set(shown) == {file.parent.name for file in (ROOT / "src" / "vhl").glob("*/__init__.py")}
+
+
 def test_the_parts_that_contributors_are_shown(place: Path) -> None:
     (_, source), (_, commands) = BLOCKS.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     (place / "my_parts.py").write_text(source, encoding="utf-8")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import fill
 
 from vhl.paper.contrast import BEST, FINAL, Contrast, contrast
 from vhl.paper.evidence import Evidence
 from vhl.paper.own import ELSEWHERE, light_elsewhere
 from vhl.paper.row import MAIN
 from vhl.paper.rows import rows
+from vhl.paper.table import not_run
 
 _HEADINGS = ("comparison", "best", "last 10 %", "compute", "over")
 _FEDAVG, _VHL, _LIGHT = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl", "light/vhl-light/fedavg"
@@ -72,14 +72,9 @@ def comparisons(evidence: Evidence) -> str:
         if best is not None and final is not None:
             lines.append((label, _points(best), _points(final), _compute(best), best.extent))
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-    return table + _not_run(evidence)
-
-
-def _not_run(evidence: Evidence) -> str:
     named = dict.fromkeys(row for _, *pair in _pairs() for row in pair)
-    missing = [f"`{row}`" for row in named if not evidence.choices(rows()[row])]
-    words = fill(f"Not run yet: {', '.join(missing)}.", 120, break_on_hyphens=False)
-    return f"\n{words}\n" if missing else ""
+    missing = not_run({row: None for row in named if not evidence.choices(rows()[row])})
+    return "\n".join([table, *missing, ""]) if missing else table
 
 
 def _points(found: Contrast) -> str:

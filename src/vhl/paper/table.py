@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from vhl.paper.evidence import Evidence, generator, identity
 from vhl.paper.lines import Estimate, Line, lines
@@ -27,41 +28,75 @@ HEADINGS = (
     "speed-up / paper's",
     "images to our target",
 )
-_LEFT = 3  # columns of words; numbers follow
+_WORDS = HEADINGS[:3]  # the other columns are numbers
+_NOTHING = "–"
+_PAPERS, _NOT_PAPERS = " / paper's", f" / {_NOTHING}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as text; the first columns are words."""
+    """What was measured, as text, and what was not."""
 
     name: str
     cells: tuple[tuple[str, ...], ...]
+    """Headings, then a line each; none where nothing was measured."""
+    missing: dict[str, float | None]
+    """The rows that were not, with the paper's best accuracy."""
     commands: tuple[str, ...]
     """How to measure the lines again."""
 
     def markdown(self) -> str:
-        marks = [":--"] * _LEFT + ["--:"] * (len(HEADINGS) - _LEFT)
-        body = "\n".join(f"| {' | '.join(cells)} |" for cells in (HEADINGS, marks, *self.cells))
-        if not self.commands:
-            return body + "\n"
-        return f"{body}\n\n```bash\n" + "\n".join(self.commands) + "\n```\n"
+        lines = [f"| {' | '.join(cells)} |" for cells in self.cells]
+        if lines:
+            marks = (":--" if heading in _WORDS else "--:" for heading in self.cells[0])
+            lines.insert(1, f"| {' | '.join(marks)} |")
+        commands = ["```bash", *self.commands, "```"] if self.commands else []
+        parts = ("\n".join(part) for part in (lines, not_run(self.missing), commands))
+        return "\n\n".join(part for part in parts if part) + "\n"
 
     def latex(self) -> str:
-        lines = [" & ".join(map(_latex, cells)) + r" \\" for cells in (HEADINGS, *self.cells)]
-        layout = "l" * _LEFT + "r" * (len(HEADINGS) - _LEFT)
-        parts = [rf"% {TABLES[self.name]}", rf"\begin{{tabular}}{{{layout}}}", r"\toprule", lines[0]]
-        return "\n".join([*parts, r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
+        comments = [f"% {line}" for line in (TABLES[self.name], *not_run(self.missing))]
+        if not self.cells:
+            return "\n".join(comments) + "\n"
+        headings, *lines = (" & ".join(map(_latex, cells)) + r" \\" for cells in self.cells)
+        layout = "".join("l" if heading in _WORDS else "r" for heading in self.cells[0])
+        parts = [*comments, rf"\begin{{tabular}}{{{layout}}}", r"\toprule", headings]
+        return "\n".join([*parts, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def not_run(best: Mapping[str, float | None]) -> list[str]:
+    """Lines of a paragraph that names rows, with the paper's best accuracy where it has one."""
+    named = [f"`{row}`" + ("" if value is None else f" ({value:.2f})") for row, value in best.items()]
+    explained = "" if set(best.values()) <= {None} else ", with the paper's best"
+    words = f"Not run{explained}: {', '.join(named)}."
+    return wrap(words, 118, break_on_hyphens=False) if named else []
 
 
 def table(name: str, evidence: Evidence) -> Table:
-    """One of the paper's tables; rows that were not run are there too, and say so."""
-    cells, commands = [], []
+    """One of the paper's tables; rows that were not run are named too."""
+    cells: list[tuple[str, ...]] = []
+    missing: dict[str, float | None] = {}
+    commands: list[str] = []
     for row in rows().values():
         if row.table == name:
             measured = [line for line in lines(row, evidence) if not _has_own_row(line)]
-            cells += [_cells(line) for line in measured] or [_not_run(row)]
+            cells += [_cells(line) for line in measured]
             commands += [_command(line) for line in measured]
-    return Table(name, tuple(cells), tuple(commands))
+            missing |= {} if measured else {_label(row): row.accuracy}
+    return Table(name, _telling(cells), missing, tuple(commands))
+
+
+def _telling(cells: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Headings and lines, without the columns, and without the paper's part of them, that are empty."""
+    columns = [_ours(column) for column in zip(HEADINGS, *cells, strict=True)]
+    return tuple(zip(*(column for column in columns if set(column[1:]) - {_NOTHING}), strict=True))
+
+
+def _ours(column: tuple[str, ...]) -> tuple[str, ...]:
+    heading, *cells = column
+    if not all(cell == _NOTHING or cell.endswith(_NOT_PAPERS) for cell in cells):
+        return column
+    return (heading.removesuffix(_PAPERS), *(cell.removesuffix(_NOT_PAPERS) for cell in cells))
 
 
 def _has_own_row(line: Line) -> bool:
@@ -93,14 +128,6 @@ def _cells(line: Line) -> tuple[str, ...]:
         f"{_number(line.speed_up, '×{:.1f}')} / {_published_speed_up(row)}",
         _images(line.to_target("samples", line.target)),
     )
-
-
-def _not_run(row: Row) -> tuple[str, ...]:
-    settings = (_label(row), "", "", f"{row.settings['training']['lr']:g}", "not run", "")
-    gain = f"– / {_published_gain(row)}" if row.without else "–"
-    rounds = f"– / {_published_rounds(row)}" if row.target else "–"
-    speed_up = f"– / {_published_speed_up(row)}"
-    return (*settings, "–", _number(row.accuracy, "{:.2f}"), "–", "–", gain, rounds, "–", speed_up, "–")
 
 
 def _label(row: Row) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from vhl.cli.parser import build_parser
 from vhl.experiment import Experiment
+from vhl.paper.contrast import BEST, FINAL, Measure, contrast
 from vhl.paper.document import renewed
 from vhl.paper.evidence import Choice, Evidence, at, generator
 from vhl.paper.lines import lines
@@ -109,6 +110,22 @@ def after(name: str, rounds: int) -> str:
     return " · ".join(f"{statistics.mean(own):.1f} ± {statistics.stdev(own):.1f}" for own in pairs)
 
 
+def interval(more: str, less: str, measure: Measure) -> str:
+    """Where three seeds leave the difference, at 95 %."""
+    found = contrast(evidence(), "", more, less, measure)
+    assert found is not None and found.doubt is not None and found.seeds == 3
+    ends = (100 * (found.value + sign * found.doubt) for sign in (-1, 1))
+    return " to ".join(f"{end:+.1f}" for end in ends)
+
+
+def over_most_rounds(more: str, less: str) -> str:
+    """The difference in the mean of the last 75 %, with its standard error."""
+    measure = Measure("mean of the last 75 %", lambda run, target: result(run.records, target, 0.75).final)
+    found = contrast(evidence(), "", more, less, measure)
+    assert found is not None and found.error is not None and found.seeds == 3
+    return f"{100 * found.value:.1f} ± {100 * found.error:.1f}"
+
+
 def test_what_vhl_light_has_for_the_same_cost() -> None:
     names = [f"cifar10/a0.1-e1-k10/{own}" for own in ("fedavg", "fedavg-vhl")] + ["light/vhl-light/fedavg"]
     text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
@@ -119,7 +136,11 @@ def test_what_vhl_light_has_for_the_same_cost() -> None:
         cells = [f"in {cut}: {after(name, cut)}" for name, cut in zip(names[1:], rounds, strict=True)]
         assert f"| {words} as FedAvg's | in 300 rounds | {' | '.join(cells)} |" in text
     (best, final), *_ = re.findall(r"\| \*\*vhl-light − VHL\*\* \| (.*?) \| (.*?) \|", text)
-    assert f"{best} points at best and {final} in the last tenth of 300 rounds" in " ".join(text.split())
+    words = " ".join(text.split())
+    assert f"{best} points at best and {final} in the last tenth of 300 rounds" in words
+    at_best, at_end = (interval(names[2], names[1], own) for own in (BEST, FINAL))
+    assert f"they leave {at_best} points open at best and {at_end} in the last tenth" in words
+    assert f"over the last 75 % `vhl-light` is {over_most_rounds(names[2], names[1])} points ahead" in words
     readme = " ".join(README.split())  # wherever its lines break
     assert f"{after(names[2], 300)} on CIFAR-10 with three seeds" in readme
     best, final = (own.split(" ± ")[0] for own in after(names[2], 240).split(" · "))

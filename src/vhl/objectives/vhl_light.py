@@ -1,4 +1,4 @@
-"""VHL at a quarter of its extra cost."""
+"""VHL at a quarter of its extra compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What VHL at a quarter of its extra cost keeps of VHL's gain, and where the gain comes from."""
+"""What VHL at a quarter of its extra compute keeps of VHL's gain, and where the gain comes from."""
 
 from __future__ import annotations
 

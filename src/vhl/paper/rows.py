@@ -23,7 +23,7 @@ TABLES = {
     "choices": "What the paper leaves open (CIFAR-10, α = 0.1, E = 1, K = 10)",
     "methods": "Methods beyond the paper (CIFAR-10, α = 0.1, E = 1, K = 10)",
     "search": "Search for the options of methods beyond the paper (60 rounds)",
-    "light": "VHL at a quarter of its extra cost (CIFAR-10, α = 0.1, E = 1, K = 10 unless said)",
+    "light": "VHL at a quarter of its extra compute (CIFAR-10, α = 0.1, E = 1, K = 10 unless said)",
 }
 """The tables by name, with their titles, in the paper's order; the last four are ours."""
 _SHOWN = {

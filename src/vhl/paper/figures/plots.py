@@ -81,7 +81,7 @@ def light(evidence: Evidence, runs: Path) -> Figure:
     over_rounds = _panel("by rounds", "accuracy", looks, evidence, length)
     over_compute = replace(over_rounds, title="by compute", over="compute")
     return figure_of(
-        f"VHL at a quarter of its extra cost, {TABLES['cifar10']} with {_setting(_MAIN)}",
+        f"VHL at a quarter of its extra compute, {TABLES['cifar10']} with {_setting(_MAIN)}",
         [over_rounds, over_compute],
         1,
         (10, 4),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vhl.dropin import VirtualHomogeneity
 from vhl.engine.plan import client_rng
 from vhl.models.cnn import CNN
+from vhl.objectives.vhl import VHL
 from vhl.virtual.tensors import virtual_images
 
 CLASSES, NATURAL, PER_CLASS = 3, 7, 4
@@ -282,10 +283,23 @@ def test_a_gpu_gives_what_a_cpu_gives() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-9)
 
 
-@pytest.mark.parametrize("option", [{"mosaic": 2}, {"batch_norm_share": 0.5}], ids=str)
-def test_what_needs_layers_of_ours(complains: Any, option: dict[str, Any]) -> None:
-    with complains(f"objective.{next(iter(option))} needs our own layers"):
-        make(objective={"name": "vhl", **option})
+class Heavier(VHL):
+    """An objective of one's own that weighs images."""
+
+    def statistics_weights(self, weights: Tensor, virtual: int) -> Tensor:
+        return torch.cat([weights, weights.new_ones(virtual)])
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [{"name": "vhl", "mosaic": 2}, {"name": "naive", "batch_norm_share": 0.5}, "vhl-light", Heavier()],
+    ids=str,
+)
+def test_what_needs_networks_of_an_experiment(complains: Any, objective: Any) -> None:
+    with complains(
+        "mosaics and shares of batch-norm statistics are for networks of experiments", "objective = vhl"
+    ):
+        make(objective=objective)
 
 
 def test_wrong_images_and_labels(complains: Any) -> None:

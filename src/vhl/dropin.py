@@ -26,8 +26,9 @@ class VirtualHomogeneity:
 
     ``classes`` are the natural ones; ``size``, (height, width), and ``channels`` are those of the images that
     the model is given. ``virtual`` and ``objective`` are what an experiment's are: a name, or a table such as
-    ``{"name": "noise", "per_class": 500}``. The virtual set is made when it is first needed, and kept in the
-    data directory for the next time.
+    ``{"name": "noise", "per_class": 500}``; but pretraining (``vftl``), mosaics and a share of batch-norm
+    statistics (``vhl-light``) take more than a loss. The virtual set is made when it is first needed, and
+    kept in the data directory for the next time.
 
     ``head`` names the model's last layer, which makes logits of features: "fc", or "classifier.2". The model
     itself stays as it is, but for that layer's width. Without ``head``, the model returns (features, logits);
@@ -67,9 +68,11 @@ class VirtualHomogeneity:
                 f"objective = {chosen.name} trains before the first round, which a loss cannot do; "
                 "choose another objective."
             )
-        for option in ("mosaic", "batch_norm_share"):
-            if getattr(chosen, option, None) not in (None, 1):
-                raise VHLError(f"objective.{option} needs our own layers: use the networks of an experiment.")
+        if chosen.tiles > 1 or chosen.weighs_images:
+            raise VHLError(
+                f"objective = {chosen.name}: mosaics and shares of batch-norm statistics are for networks of "
+                "experiments; here take objective = vhl, with a smaller virtual_batch to compute less."
+            )
         self.classes, self.head, self.seed = classes, head, seed
         self.generator, self.objective = generator, chosen
         self.shape = (size, size, channels) if isinstance(size, int) else (*size, channels)

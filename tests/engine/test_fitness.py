@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ FOREIGN = """
 from torch import nn
 
 from vhl.models.base import Model
+from vhl.objectives.vhl import VHL
 
 
 class Flat(nn.Module):
@@ -28,6 +30,11 @@ class Flat(nn.Module):
 class Mine(Model):
     def build(self, classes, channels, size):
         return Flat(classes)
+
+
+class Heavier(VHL):
+    def statistics_weights(self, weights, virtual):
+        return weights.new_ones(len(weights) + virtual)
 """
 
 
@@ -36,8 +43,9 @@ def problem(tmp_path: Path) -> Any:
     (tmp_path / "mine.py").write_text(FOREIGN, encoding="utf-8")
 
     def make(**settings: Any) -> Problem:
-        if settings.get("model") == "mine":
-            settings["model"] = f"{tmp_path / 'mine.py'}:Mine"
+        for key, word in (("model", "mine"), ("objective", "heavier")):
+            if settings.get(key) == word:
+                settings[key] = f"{tmp_path / 'mine.py'}:{word.title()}"
         usual = {"data": "digits", "model": {"name": "cnn", "width": 4}, "virtual": {"per_class": 4}}
         return Problem(Experiment.read({**usual, **settings}), tmp_path)
 
@@ -47,17 +55,25 @@ def problem(tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"model": "mine", "objective": {"name": "vhl", "mosaic": 2}}, ["shows its last map", "Mine"]),
         (
-            {"model": "mine", "objective": {"name": "vhl", "batch_norm_share": 0.5}},
-            ["norm of", "PyTorch's own"],
+            {"model": "mine", "objective": {"name": "vhl", "mosaic": 2}},
+            ["shows its last map", "Mine", "objective.mosaic=1, or take objective=vhl"],
         ),
-        ({"objective": {"name": "vhl-light", "tap": "stage2"}}, ["set objective.tap=last"]),
-        ({"objective": {"name": "naive", "mosaic": 3}}, ["must divide images of 16×16", "last map of 4×4"]),
-        ({"objective": {"name": "naive", "mosaic": 8}}, ["last map of 4×4"]),
         (
-            {"objective": "vhl-light", "data": {"name": "digits", "size": 15}},
-            ["15×15", "last map of 4×4", "objective.mosaic=1"],
+            {"model": "mine", "objective": {"name": "vhl-light", "mosaic": 1}},
+            ["norm of", "PyTorch's own", "objective.batch_norm_share=unset"],
+        ),
+        ({"model": "mine", "objective": "heavier"}, ["norm of", "PyTorch's own"]),
+        ({"objective": {"name": "vhl-light", "tap": "stage2"}}, ["set objective.tap=last"]),
+        (
+            {"objective": {"name": "naive", "mosaic": 3}},
+            ["must divide images of 16×16", "objective.mosaic=1"],
+        ),
+        ({"objective": {"name": "naive", "mosaic": 8}}, ["stage 3 is 4×4 for images of 16×16"]),
+        ({"objective": "vhl-light", "data": {"name": "digits", "size": 15}}, ["must divide images of 15×15"]),
+        (
+            {"objective": "vhl-light", "data": {"name": "digits", "size": 14}},  # 14, 7, 4
+            ["cnn's maps", "stage 2 is 7×7 for images of 14×14", "objective.mosaic=1"],
         ),
         ({"objective": {"name": "vhl-light", "virtual_batch": 30}}, ["30 virtual images", "mosaics of 4"]),
     ],
@@ -77,6 +93,24 @@ def test_without_batch_norm_a_share_changes_nothing_and_a_note_says_so(problem: 
     )
     for settings in ({"objective": "vhl-light"}, {"model": model, "objective": "vhl"}):
         assert not any("batch_norm_share" in note for note in problem(**settings).notes())
+
+
+def test_with_statistics_fixed_from_the_start_a_share_changes_nothing_and_a_note_says_so(
+    problem: Any,
+) -> None:
+    for name in ("vhl", "vhl-light"):
+        for freeze in (0, 1):
+            notes = problem(objective=name, training={"freeze_batch_norm": freeze}).notes()
+            found = [note for note in notes if "objective.batch_norm_share changes nothing" in note]
+            assert len(found) == (name == "vhl-light" and freeze == 0)
+
+
+def test_a_crop_too_small_for_tiles_does_nothing_and_a_note_says_so(problem: Any) -> None:
+    for name, pixels in (("vhl", 1), ("vhl-light", 0), ("vhl-light", 1), ("vhl-light", 2)):
+        virtual = {"per_class": 4, "crop": pixels, "cutout": pixels}
+        notes = [note for note in problem(objective=name, virtual=virtual).notes() if "whole mosaic" in note]
+        expected = ["crop", "cutout"] if (name, pixels) == ("vhl-light", 1) else []
+        assert [re.findall(r"^virtual\.(\w+) = 1 ", note) for note in notes] == [[word] for word in expected]
 
 
 def test_without_batch_norm_there_is_nothing_to_freeze_and_a_note_says_so(problem: Any) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from vhl.algorithms.base import Work
 from vhl.data.images import ImageSet, ImageStream
@@ -228,3 +230,94 @@ def test_a_frozen_step_is_gradient_descent_through_fixed_statistics(digit_simula
     expected = start.parameters - 0.1 * model.gradient
     simulation.run_round()
     torch.testing.assert_close(simulation.state.server.parameters, expected, rtol=1e-9, atol=1e-11)
+
+
+# --- a step as formulas --------------------------------------------------------------------------------
+
+
+def pixels(images: np.ndarray, statistics: tuple[Any, Any]) -> Tensor:
+    mean, std = statistics
+    return torch.from_numpy(((images / 255 - mean) / std).transpose(0, 3, 1, 2).copy())
+
+
+def tiled(small: Tensor) -> Tensor:
+    """Four in a row are a mosaic: two above, two below."""
+    rows = [torch.cat([torch.cat([a, b], 2), torch.cat([c, d], 2)], 1) for a, b, c, d in small.split(4)]
+    return torch.stack(rows)
+
+
+def convolutional(
+    images: Tensor, state: dict[str, Tensor], shares: Tensor, moved: dict[str, Tensor]
+) -> Tensor:
+    """The last map of ``cnn``; ``moved`` gets running statistics."""
+    x, pixels_that_count = images, shares.count_nonzero()
+    for stage in range(3):
+        x, first = (F.max_pool2d(x, 2), 1) if stage else (x, 0)
+        x = F.conv2d(x, state[f"stages.{stage}.{first}.weight"], padding=1)
+        area, norm = x[0, 0].numel(), f"stages.{stage}.{first + 1}"
+        mean = (shares[:, None] * x.mean((2, 3))).sum(0)[:, None, None]
+        variance = (shares[:, None] * ((x - mean) ** 2).mean((2, 3))).sum(0)
+        count = pixels_that_count * area
+        moved[f"{norm}.running_mean"] = 0.1 * mean.flatten()
+        moved[f"{norm}.running_var"] = 0.9 + 0.1 * variance * count / (count - 1)
+        x = (x - mean) / (variance + 1e-5).sqrt()[:, None, None]
+        x = (x * state[f"{norm}.weight"][:, None, None] + state[f"{norm}.bias"][:, None, None]).relu()
+    return x
+
+
+def contrastive(features: Tensor, labels: Tensor) -> Tensor:
+    """SupCon, anchor by anchor."""
+    unit, terms = F.normalize(features), []
+    for i in range(len(unit)):
+        others = [j for j in range(len(unit)) if j != i]
+        log = (unit[others] @ unit[i] / 0.07).log_softmax(0)
+        terms.append(-log[labels[others] == labels[i]].mean())
+    return torch.stack(terms).mean()
+
+
+def test_a_step_is_gradient_descent_on_the_formulas(digit_simulation: Any, small_digits: Any) -> None:
+    """80 natural images, 48 fillers and 16 virtual ones in 4 mosaics: weights and running statistics."""
+    simulation = digit_simulation(
+        rounds=1,
+        partition={"name": "centralized"},
+        data=small_digits(size=16, crop=0),
+        virtual={"name": "noise", "per_class": 10, "crop": 0, "flip": False, "mean": (0.4,), "std": (0.2,)},
+        objective={
+            "name": "vhl-light",
+            "virtual_batch": 16,
+            "batch_norm_share": 0.3,
+            "virtual_weight": 0.5,
+            "calibration": 0.8,
+            "virtual_calibration": 0.1,
+        },
+        training={"batch_size": 128, "lr": 0.1, "momentum": 0.0, "weight_decay": 0.0},
+        engine={"precision": "fp64"},
+    )
+    problem, layout, start = simulation.problem, simulation.model.layout, simulation.state.server
+    plan = {name: rows[0] for name, rows in simulation.task.plan(0, 0, problem.parts[0]).items()}
+    assert plan.keys() == {"index", "weights", "virtual"} and (plan["weights"] == 0).sum() == 48
+    chosen, virtual = plan["index"][plan["weights"] != 0], problem.virtual.images.take(plan["virtual"])
+    natural = problem.dataset.train.take(chosen)
+    small = pixels(virtual.images, (0.4, 0.2))
+    images = torch.cat([pixels(natural.images, problem.natural.statistics), tiled(small)])
+    labels, virtual_labels = (torch.from_numpy(own.labels) for own in (natural, virtual))
+    shares = torch.tensor([0.7 / 80] * 80 + [0.3 / 4] * 4, dtype=torch.float64)
+    state = {
+        name: own.clone().requires_grad_()
+        for name, own in layout.unpack(start.parameters, start.buffers).items()
+    }
+    moved: dict[str, Tensor] = {}
+    last = convolutional(images, state, shares, moved)
+    quarters = [last[80:, :, y : y + 2, x : x + 2].mean((2, 3)) for y in (0, 2) for x in (0, 2)]
+    features = last[:80].mean((2, 3)), torch.stack(quarters, 1).flatten(0, 1)
+    logits = [own @ state["head.weight"].T + state["head.bias"] for own in features]
+    loss = F.cross_entropy(logits[0], labels) + 0.5 * F.cross_entropy(logits[1], virtual_labels + 4)
+    together = torch.cat([features[0], features[1].detach()]), torch.cat([labels, virtual_labels])
+    loss = loss + 0.8 * contrastive(*together) + 0.1 * contrastive(features[1], virtual_labels)
+    loss.backward()
+    record = simulation.run_round()
+    assert sum(record.loss.values()) == pytest.approx(loss.item(), rel=1e-9)
+    server = simulation.state.server
+    for name, found in layout.unpack(server.parameters, server.buffers).items():
+        expected = moved[name] if name in moved else state[name] - 0.1 * state[name].grad
+        torch.testing.assert_close(found, expected.detach(), rtol=1e-10, atol=1e-12)

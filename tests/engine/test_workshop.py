@@ -17,6 +17,7 @@ from vhl.engine.lanes import Lanes
 from vhl.engine.numerics import Numerics
 from vhl.engine.problem import Problem
 from vhl.engine.simulation import Simulation
+from vhl.engine.stream import Stream
 from vhl.engine.task import Job
 from vhl.engine.trainer import Trainer
 from vhl.engine.vectors import FlatModel
@@ -100,6 +101,14 @@ def test_the_virtual_set_of_another_folder_or_shape(digit_simulation, small_digi
     larger = digit_simulation(objective="vhl", data=small_digits(size=12), workshop=workshop)
     assert larger.problem.virtual is not one.problem.virtual
     assert larger.problem.virtual.train.shape == (12, 12, 1)
+
+
+def test_tiles_are_not_images_of_their_size(pair, small_digits):
+    """8×8 both, of one seed; but the one makes mosaics of them."""
+    tiles = {"data": small_digits(size=16), "objective": "vhl-light"}
+    one, other = pair(tiles, {"data": small_digits(), "objective": "vhl"})
+    assert np.array_equal(one.problem.virtual.images.images, other.problem.virtual.images.images)
+    assert (one.task.virtual.tiles, type(other.task.virtual)) == (2, Stream)
 
 
 def test_mosaics_of_one_class_are_not_those_of_any(pair):

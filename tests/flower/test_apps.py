@@ -65,6 +65,7 @@ def test_to_the_bit(
         {"objective": "vfa"},
         {"objective": "vftl"},
         {"objective": "vhl-light", "training": {"freeze_batch_norm": 1}},
+        {"objective": {"name": "vhl-light", "mosaic_classes": "same"}, "algorithm": "scaffold"},
         {"objective": "naive", "sampling": "legacy", "clients_per_round": 1},
         {"model": {"name": "resnet8", "width": 4}, "algorithm": "fedavg"},
         {"engine": {"precision": "fp64"}},

@@ -189,7 +189,19 @@ def _weights(images: int) -> Tensor:
 )
 def test_weighted_training_is_the_formula(shape, programs, skip, relu, monkeypatch):
     monkeypatch.setattr(_kernels, "_PROGRAMS", programs)
-    inputs, weights = _inputs(shape, torch.float64, skip), _weights(shape[0])
+    _compare_with_the_formula(shape, _weights(shape[0]), skip, relu)
+
+
+@pytest.mark.parametrize("start", [0, 16, 32])
+def test_whole_groups_of_images_that_do_not_count(start):
+    """As in the last batch of a client, most of which may be fillers."""
+    weights = torch.full((48,), 1 / 16, dtype=torch.float64, device=_DEVICE)
+    weights[:start], weights[start + 16 :] = 0, 0
+    _compare_with_the_formula((48, 10, 8, 8), weights, skip=False, relu=False)
+
+
+def _compare_with_the_formula(shape, weights, skip, relu):
+    inputs = _inputs(shape, torch.float64, skip)
 
     def ours(leaves, running, relu) -> Tensor:
         x, weight, bias, *skip = leaves

@@ -65,6 +65,6 @@ def _members(labels: np.ndarray, least: int) -> list[np.ndarray]:
     if fewest < least:
         raise VHLError(
             f"objective.mosaic_classes = same: a virtual class has {fewest} images, fewer than the {least} "
-            "of a mosaic; raise virtual.per_class."
+            "of a mosaic; raise virtual.per_class, or set objective.mosaic_classes=mixed."
         )
     return found

@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton.language import constexpr
 
-_MOMENTUM, _EPSILON = constexpr(0.1), constexpr(1e-5)
+from vhl.models._weighted import EPSILON, MOMENTUM
+
+_MOMENTUM, _EPSILON = constexpr(MOMENTUM), constexpr(EPSILON)
 _PROGRAMS = 256  # that sum at once: two for each multiprocessor of a large GPU
 
 

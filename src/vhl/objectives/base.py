@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from vhl.component import Component
+from vhl.errors import VHLError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,11 @@ class Objective(Component):
     def virtual_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """Of the virtual images, where natural ones are of ``shape``: tiles are made at their own size."""
         height, width, channels = shape
+        if height % self.tiles or width % self.tiles:
+            raise VHLError(
+                f"objective.mosaic = {self.tiles} must divide images of {height}×{width}; choose a size of "
+                "images that it divides, or objective.mosaic=1."
+            )
         return height // self.tiles, width // self.tiles, channels
 
     def virtual_images(self, natural: int) -> int:
@@ -82,6 +88,13 @@ class Objective(Component):
         ``weights`` are those of the natural rows, ``virtual`` is the number of virtual places after them.
         """
         return None
+
+    @property
+    def weighs_images(self) -> bool:
+        """Whether images count differently in batch-norm statistics."""
+        import torch  # late: most commands do without
+
+        return self.statistics_weights(torch.ones(1), 1) is not None
 
     @property
     def pretraining(self) -> Pretraining | None:

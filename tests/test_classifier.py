@@ -204,3 +204,9 @@ def test_what_is_no_model_file_is_refused(tmp_path, content):
     with pytest.raises(VHLError, match="is no readable safetensors file") as caught:
         load_model(file)
     assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (2, 16, 16, 3), (8, 8, 3)])
+def test_images_of_another_shape_are_refused(shape, tensors, complains):
+    with complains(f"Images are {shape}", "(N, 8, 8, 3)", "prepare(files)"):
+        classifier(tensors, _SIGNATURE)(torch.zeros(shape))

@@ -183,9 +183,8 @@ def test_the_guides_app_of_ones_own(place: Path) -> None:
                 "loader": Loader([(images, (images @ rule).argmax(1))]),
                 "optimizer": torch.optim.SGD(own.parameters(), lr=0.01, momentum=0.9),
                 "cross_entropy": torch.nn.functional.cross_entropy,
-                "loss": 0.0,
             }
-            text = body.replace("state/run-7", f"state/client-{node}")
+            text = body.replace("/var/lib/app/run-7", f"state/client-{node}")
             code = f"from pathlib import Path\n{imports}\ndef train():\n{textwrap.indent(text, '    ')}"
             exec(compile(code, "deployment.md", "exec"), names)
             return names["train"]()  # type: ignore[operator, no-any-return]

@@ -52,7 +52,13 @@ class Classifier(nn.Module):
         return self.signature.classes
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Logits of 8-bit images (N, H, W, C)."""
+        """Logits of images (N, H, W, C), pixels from 0 to 255."""
+        height, width = self.signature.size
+        if pixels.shape[1:] != (height, width, self.signature.channels):
+            raise VHLError(
+                f"Images are {tuple(pixels.shape)}, but the model takes (N, {height}, {width}, "
+                f"{self.signature.channels}) with pixels from 0 to 255; prepare(files) makes them of files."
+            )
         images = (pixels.float() / 255 - self._mean) / self._std
         logits: Tensor = self.network(images.permute(0, 3, 1, 2))[1]
         return logits

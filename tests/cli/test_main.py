@@ -83,6 +83,7 @@ def vhl_(request: pytest.FixtureRequest) -> Any:
         (["help", "algorithm=fedprx"], ["'fedprx'", "'fedprox'"]),
         (["help", "algorithm.muh"], ["'muh'", "'mu'"]),
         # commands
+        (["sweep", "rounds=1,2", "name=mine"], ["named after what differs", "--name"]),
         (["data", "check", "cifar11"], ["'cifar11'", "'cifar10'"]),
     ],
 )
@@ -102,7 +103,9 @@ def test_a_bad_file_is_one_sentence(vhl_: Any, text: str) -> None:
     ("arguments", "texts"),
     [
         (["rnu"], ["rnu", "run"]),
-        (["run", "--resum", "--sede", "1"], ["--sede"]),
+        (["run", "--resum", "--sede", "1"], ["--resum", "--sede"]),
+        (["run", "--data", "folder:x"], ["unrecognized arguments: --data", "no dashes, as in data=digits"]),
+        (["deploy", "local", "--site", "3"], ["--site"]),
         (["run", "--seeds", "0,x"], ["0,x", "0,1,2"]),
         (["run", "--seeds", "1,1"], ["1,1"]),
         (["compare", "a", "--target", "high"], ["high", "percent"]),

@@ -128,6 +128,31 @@ def test_on_a_gpu_four_go_side_by_side(
 # --- failing and stopping ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("per_class", "told"),
+    [
+        ([0.9, 0.0, 0.8], "b"),
+        ([0.0, 0.9, 0.8, 0.0, 0.7], "a, d"),
+        ([0.0] * 7 + [0.5] * 8, "a, b, c, d, e and 2 others"),
+        ([0.0, 0.9], ""),  # half of them: the accuracy tells
+        ([0.9, None, 0.8], ""),  # of which there are no test images
+        ([], ""),
+    ],
+)
+def test_classes_that_a_mean_hides_are_named(per_class: list[float | None], told: str) -> None:
+    rounds = [SimpleNamespace(per_class=own) for own in ([0.0, *per_class[1:]], per_class, None)]
+    classes = list("abcdefghijklmno")[: len(per_class)]
+    run = SimpleNamespace(records=lambda: rounds, data=lambda: {"classes": classes})
+    assert running._missed_classes(run) == told  # type: ignore[arg-type]
+
+
+def test_a_class_that_is_never_right_is_told_at_the_end(
+    vhl: Any, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_missed_classes", lambda run: run.path.name)
+    assert vhl("run", *tiny, "name=x").err == "note: in the last round no test image was recognised of: x.\n"
+
+
 def test_a_seed_that_fails_does_not_cost_the_others(
     vhl: Any, seeds: list[str], metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:

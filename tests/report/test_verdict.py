@@ -17,6 +17,8 @@ Method = Callable[..., list[RunFolder]]
 
 T = {1: 12.7062, 2: 4.30265}
 """97.5 % quantiles of Student's t by its degrees of freedom, from a table."""
+MANY = {"test_samples": 10**9}
+"""So many test images that they leave nothing to chance."""
 
 
 @pytest.fixture
@@ -28,13 +30,16 @@ def method(write: Callable[..., RunFolder], record: Any, tmp_path: Path) -> Meth
         seeds: Sequence[int] = range(9),
         compute: float = 1.0,
         numbers: Mapping[str, Any] = MappingProxyType({}),
+        problem: Mapping[str, Any] = MappingProxyType(MANY),
         **settings: Any,
     ) -> list[RunFolder]:
         made, settings = [], {"rounds": len(by_seed[0]), **settings}
         for seed, accuracies in zip(seeds, by_seed, strict=False):
             rounds = [record(i, a, compute=compute, **numbers) for i, a in enumerate(accuracies, 1)]
             folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-            made.append(write(folder, rounds, seeds={"batches": seed, "model": seed}, **settings))
+            made.append(
+                write(folder, rounds, problem=problem, seeds={"batches": seed, "model": seed}, **settings)
+            )
         return made
 
     return runs
@@ -62,6 +67,31 @@ def test_an_interval_over_two_paired_seeds(method: Method) -> None:
     """Differences .02 and .04: mean .03, standard deviation .01 √2, so that the interval is ± 12.7 × .01."""
     found = only(method([[0.5], [0.5]], objective="plain") + method([[0.52], [0.54]]))
     assert found.final.margin == pytest.approx(T[1] * 0.01, rel=1e-5)
+
+
+def test_chance_of_the_test_images_counts_too(method: Method) -> None:
+    """Of 112 images both seeds get two more right: √2 of them are chance, and 1.96 √2 more than 2."""
+    few = {"problem": {"test_samples": 112}}
+
+    def found(more: int) -> Verdict:
+        return only(
+            method([[56 / 112]] * 2, objective="plain", **few) + method([[(56 + more) / 112]] * 2, **few)
+        )
+
+    assert found(2).final.margin == pytest.approx(1.959964 * 2**0.5 / 112, rel=1e-5)
+    assert (
+        "is about as good as" in found(2).text
+        and "is -0.7 to +4.3 points: it may be chance." in found(2).text
+    )
+    assert not found(3).final.decided and found(4).final.decided
+
+
+def test_chance_of_seeds_and_of_images_add_up_as_squares(method: Method) -> None:
+    """Differences .02 and .04 of 300 images: 12.7 × .01, and 1.96 × .01."""
+    few = {"problem": {"test_samples": 300}}
+    ours = method([[0.52], [0.54]], **few)
+    found = only(method([[0.5], [0.5]], objective="plain", **few) + ours)
+    assert found.final.margin == pytest.approx((T[1] ** 2 + 1.959964**2) ** 0.5 * 0.01, rel=1e-5)
 
 
 def test_the_best_and_the_last_tenth_are_told_apart(method: Method) -> None:
@@ -153,8 +183,8 @@ def test_the_whole_sentence(method: Method) -> None:
     ours = method([[0.70, 0.69], [0.72, 0.69]], compute=2.5)
     assert words(plain + ours) == (
         "fedavg + vhl is better than fedavg + plain: 69.0 % instead of 60.0 % over the last tenth of the "
-        "rounds (+9.0 points), +11.0 in the best one. The 95 % interval over 2 paired seeds is +9.0 to +9.0 "
-        "points. A step costs 2.50 times the compute; it reached 60 % after 1 rounds instead of 2, with "
+        "rounds (+9.0 points), +11.0 in the best one. The 95 % interval over 2 paired seeds and 1,000,000,000 test "
+        "images is +9.0 to +9.0 points. A step costs 2.50 times the compute; it reached 60 % after 1 rounds instead of 2, with "
         "0.50 times the images."
     )
 
@@ -187,7 +217,9 @@ def test_how_sure_it_is(method: Method, own: list[float], word: str, chance: boo
 
 def test_the_interval_in_points(method: Method) -> None:
     text = words(method([[0.5], [0.5]], objective="plain") + method([[0.52], [0.54]]))
-    assert "over 2 paired seeds is -9.7 to +15.7 points: it may be chance." in text  # 3 ± 12.7
+    assert (
+        "over 2 paired seeds and 1,000,000,000 test images is -9.7 to +15.7 points: it may be chance." in text
+    )  # 3 ± 12.7
 
 
 @pytest.mark.parametrize(

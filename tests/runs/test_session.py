@@ -116,7 +116,9 @@ def test_an_existing_run_is_not_overwritten(
     before = content(finished)
     with complains(finished, "--resume", "name="):
         list(Session(experiment, finished.parent))
-    with complains(finished, "was begun with model.width = 8, not 4; choose another name"):
+    with complains(
+        finished, "was begun with model.width = 8, not 4; choose another name", f"vhl run {finished}"
+    ):
         list(Session(experiment.with_(model={"width": 4}), finished.parent))
     assert content(finished) == before
 

@@ -37,7 +37,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = build_parser()
     parsed, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(parsed, "settings") or any(word.startswith("-") for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        hint = "; settings have no dashes, as in data=digits" if hasattr(parsed, "settings") else ""
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
     if rest:
         parsed.settings += rest
     return parsed

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from vhl import __version__
 
 _SETTINGS = "settings such as rounds=50, algorithm=fedprox, algorithm.mu=0.1; `vhl help KEY` explains them"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Options are written out: of `--data x`, a slip for data=x, nobody should get `--data-dir x`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="vhl",
         description="Federated learning on non-IID data, with and without Virtual Homogeneity Learning.",
         epilog="Start with: vhl run data=digits objective=vhl rounds=50",

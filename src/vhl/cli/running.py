@@ -27,6 +27,7 @@ from vhl.runs.session import Session, default_name
 from vhl.runs.together import together
 from vhl.trackers.base import named
 
+_SHOWN = 5  # classes that a note names
 _ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory
 
 
@@ -127,6 +128,21 @@ def _say_what_was_reached(session: Session) -> None:
         f"mean of the last 10 % {percent(reached.final)}; in {escape(str(session.folder.path))}",
         soft_wrap=True,
     )
+    if missed := _missed_classes(session.folder):
+        errors.print(
+            f"[yellow]note:[/] in the last round no test image was recognised of: {escape(missed)}.",
+            soft_wrap=True,
+        )
+
+
+def _missed_classes(run: RunFolder) -> str:
+    """What a mean over all images hides; not where most are missed, for then it is low enough to tell."""
+    found = next((r.per_class for r in reversed(run.records()) if r.per_class is not None), [])
+    missed = [name for name, share in zip(run.data()["classes"], found, strict=False) if share == 0]
+    if 2 * len(missed) >= len(found):
+        return ""
+    more = f" and {len(missed) - _SHOWN} others" if len(missed) > _SHOWN else ""
+    return f"{', '.join(missed[:_SHOWN])}{more}"
 
 
 def _how_to_continue(sessions: Sequence[Session], resumed: bool, track: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ _PORT, _LINK = 9092, 8000  # what sites connect to, and the SuperLink behind it
 
 _TEXT = """\
 # {server} is the server; the sites are {sites}.
-# On every machine the same version of everything: pip install 'vhl[flower]'
+# On every machine, in a checkout of the same version of vhl: pip install '.[flower]'
 # Flower reports its use to its makers, and looks for updates, unless told not to. In every shell:
 export FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
 

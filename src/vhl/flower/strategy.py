@@ -108,7 +108,9 @@ class AlgorithmStrategy(FedAvg):
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
-                    raise RefusedError(f"Flower's code {reply.error.code}")
+                    raise RefusedError(
+                        f"its app failed with Flower's code {reply.error.code}, and its log says why"
+                    )
                 yield self._update(number, reply.content), reply.content
             except RefusedError as error:
                 log(logging.WARNING, "The reply of node %d is left out: %s.", node, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,18 @@ _SAME = 1.05
 
 @dataclass(frozen=True)
 class Gain:
-    """Accuracy of one row over another's, paired by seed, with a 95 % interval (Student's t)."""
+    """Accuracy of one row over another's, paired by seed, with a 95 % interval.
+
+    It counts two kinds of chance: of the seeds, by Student's t, and of the test images. A difference d of n
+    images takes d·n at least that one of the two alone gets right, which vary by √(d·n) (McNemar, 1947).
+    """
 
     mean: float
     margin: float | None
     """Half the interval; unknown for one seed."""
     seeds: int
+    images: int
+    """Of the test set."""
 
     @property
     def decided(self) -> bool:
@@ -76,8 +83,9 @@ def verdicts(comparison: Comparison) -> Iterator[Verdict]:
         if against is row or told_already:
             continue
         if pairs := _pairs(row, against, comparison.last):
-            best = _gain([_best(p.own) - _best(p.other) for p in pairs])
-            final = _gain([own - other for own, other in (pair.finals for pair in pairs)])
+            images = int(against.runs[0].data()["test_samples"])
+            best = _gain([_best(p.own) - _best(p.other) for p in pairs], images)
+            final = _gain([own - other for own, other in (pair.finals for pair in pairs)], images)
             text = _sentence(row, against, pairs, best, final)
             yield Verdict(row, against, best, final, text)
 
@@ -135,14 +143,15 @@ def _best(records: Sequence[Record]) -> float:
     return max(record.accuracy for record in records if record.accuracy is not None)
 
 
-def _gain(differences: Sequence[float]) -> Gain:
-    margin = None
+def _gain(differences: Sequence[float], images: int) -> Gain:
+    mean, margin = statistics.mean(differences), None
     if len(differences) > 1:
-        from scipy.stats import t  # a second, which a single seed does not need
+        from scipy.stats import norm, t  # a second, which a single seed does not need
 
-        quantile = float(t.ppf((1 + _SURE) / 2, len(differences) - 1))
-        margin = quantile * statistics.stdev(differences) / len(differences) ** 0.5
-    return Gain(statistics.mean(differences), margin, len(differences))
+        probability, seeds = (1 + _SURE) / 2, len(differences)
+        of_seeds = t.ppf(probability, seeds - 1) * statistics.stdev(differences) / seeds**0.5
+        margin = math.hypot(of_seeds, norm.ppf(probability) * (abs(mean) / images) ** 0.5)
+    return Gain(mean, margin, len(differences), images)
 
 
 def _sentence(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
@@ -169,7 +178,8 @@ def _sureness(gain: Gain) -> str:
     if gain.margin is None:
         return "That is one seed: an indication, no proof; `--seeds 0,1,2` tells how much is chance."
     low, high = 100 * (gain.mean - gain.margin), 100 * (gain.mean + gain.margin)
-    interval = f"The 95 % interval over {gain.seeds} paired seeds is {low:+.1f} to {high:+.1f} points"
+    rests_on = f"{gain.seeds} paired seeds and {gain.images:,} test images"
+    interval = f"The 95 % interval over {rests_on} is {low:+.1f} to {high:+.1f} points"
     return f"{interval}." if gain.decided else f"{interval}: it may be chance."
 
 

@@ -19,6 +19,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -147,8 +148,8 @@ class RunFolder:
         for key in sorted((old.keys() | new.keys()) - _RESUMABLE, key=lambda k: (not k.endswith(".name"), k)):
             if old.get(key) != new.get(key):
                 raise VHLError(
-                    f"{self.path} was begun with {key} = {_shown(old, key)}, not {_shown(new, key)}; "
-                    "choose another name."
+                    f"{self.path} was begun with {key} = {_shown(old, key)}, not {_shown(new, key)}; choose "
+                    f"another name, or go on with `vhl run {shlex.quote(str(self.path))} --resume`."
                 )
         origin = Origin.read(self.path / "origin.json")
         if origin is not None and (place := origin.changed(Origin.of(experiment))) is not None:

@@ -53,6 +53,21 @@ def test_lossy_formats_nearly_keep_their_colours(kind):
     assert_halves(decode(encode(halves(RED, BLUE, size=64), kind, quality=95))[0], RED, BLUE, within=6)
 
 
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ([70], "; mend it."),
+        ([3, 70, 71], "; mend it; so do with 70, 71."),
+        (range(130), "; mend it; so do with 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 119 more."),
+    ],
+)
+def test_all_damaged_images_are_named_at_once(bad, told, complains):
+    good = encode(Image.new("L", (4, 4)))
+    raw = [b"no image" if number in bad else good for number in range(150)]
+    with complains(f"{Path('place') / str(bad[0])} is damaged", told):
+        decode(*raw)
+
+
 def test_a_large_photograph_shrinks_to_its_averages(rng):
     noise = rng.integers(0, 256, (400, 400, 3), dtype=np.uint8)
     noise[:, 200:] //= 4  # the right half has a quarter of the light

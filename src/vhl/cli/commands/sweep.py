@@ -18,6 +18,8 @@ from vhl.runs.sweep import grid, name_of
 def main(arguments: argparse.Namespace) -> None:
     files, pairs = settings.split(arguments.settings)
     choices = {key: [settings.parse_value(v) for v in split_values(value)] for key, value in pairs}
+    if "name" in choices:
+        raise VHLError("The runs of a sweep are named after what differs; name the sweep with --name.")
     experiments = []
     for point in grid(choices):
         base = Experiment.read(*files, *[settings.nest(key, value) for key, value in point.items()])

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vhl.data.sources._reading import reading
+from vhl.errors import VHLError
 
 SUFFIXES = {
     ".jpg",
@@ -29,6 +30,7 @@ SUFFIXES = {
 # Named, because some of Pillow's other formats start outside programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _CHUNK = 64  # images a task
+_NAMED = 10  # of the images that are damaged beside the first
 
 
 def decode_all(
@@ -37,19 +39,36 @@ def decode_all(
     """Decode the images called ``names`` in ``place`` (a folder or archive) to uint8 (N, size, size, 3)."""
     images = np.empty((len(names), size, size, 3), np.uint8)
 
-    def fill(start: int) -> None:
+    def fill(start: int) -> dict[str, VHLError]:
+        """Says what is wrong with which image."""
+        bad = {}
         for index in range(start, min(start + _CHUNK, len(names))):
-            with reading(place / names[index], remedy):
-                images[index] = _decode(read(names[index]), size)
+            try:
+                with reading(place / names[index], remedy):
+                    images[index] = _decode(read(names[index]), size)
+            except VHLError as error:
+                bad[names[index]] = error
+        return bad
 
+    bad: dict[str, VHLError] = {}
     with ThreadPoolExecutor() as pool:
         try:
-            for _ in pool.map(fill, range(0, len(names), _CHUNK)):  # in order: it names the first bad image
-                pass
+            for found in pool.map(fill, range(0, len(names), _CHUNK)):
+                bad |= found
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    if bad:
+        (_, first), *others = bad.items()
+        raise VHLError(f"{str(first).removesuffix('.')}{_listed([name for name, _ in others])}.") from first
     return images
+
+
+def _listed(others: Sequence[str]) -> str:
+    if not others:
+        return ""
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return f"; so do with {', '.join(others[:_NAMED])}{more}"
 
 
 def is_colour(images: np.ndarray) -> bool:

@@ -38,7 +38,7 @@ def survey(root: Path) -> list[Picture]:
     """Every image below ``root`` with its class, site and part, in the order of their paths."""
     if not root.is_dir():
         state = "is not a folder" if root.exists() else "does not exist"
-        raise VHLError(f"{root} {state}; give the path of a folder relative to the current one.")
+        raise VHLError(f"{root} {state}; give the path of a folder, whole or relative to the current one.")
     try:
         paths = sorted(_walk(root, ()))
     except OSError as error:

@@ -203,6 +203,23 @@ def test_a_site_may_have_one_class_only(make, tmp_path, kind):
     assert make(data=words).facts(EXPERIMENT).train == [8]
 
 
+@pytest.mark.parametrize("kind", ["folder", "npz"])
+def test_a_site_may_have_too_few_images_to_hold_any_out(make, tmp_path, kind):
+    """Its images are too dear to be refused; others test."""
+    words = folder(tmp_path / "a", {"cat": 1, "dog": 2})
+    if kind == "npz":
+        words = npz(tmp_path / "a.npz", [0, 1, 1], classes=np.array(["cat", "dog"]))
+    few, many = make("few", words), make("many", folder(tmp_path / "b", {"cat": 10, "dog": 10}))
+    experiment = EXPERIMENT.with_(data={"validation": 0.2})
+    facts = few.facts(experiment)
+    assert (facts.train, facts.test, facts.validation) == ([1, 2], [0, 0], [0, 0])
+    terms = terms_of(few, many, experiment=experiment)
+    problem = few.problem(terms)
+    assert few.evaluate(problem, server_of(problem)) == {}
+    outcome, _ = few.train(terms, problem, Order(round=0, rate=0.1), server_of(problem))
+    assert outcome.update.work.samples == 3
+
+
 def test_parts_are_the_experiments_own_clients(make, tmp_path, monkeypatch):
     monkeypatch.setenv("VHL_DATA", str(tmp_path))
     dataset = EXPERIMENT.data.load(tmp_path, 0)

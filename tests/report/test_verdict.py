@@ -183,9 +183,9 @@ def test_the_whole_sentence(method: Method) -> None:
     ours = method([[0.70, 0.69], [0.72, 0.69]], compute=2.5)
     assert words(plain + ours) == (
         "fedavg + vhl is better than fedavg + plain: 69.0 % instead of 60.0 % over the last tenth of the "
-        "rounds (+9.0 points), +11.0 in the best one. The 95 % interval over 2 paired seeds and 1,000,000,000 "
-        "test images is +9.0 to +9.0 points. A step costs 2.50 times the compute; it reached 60 % after 1 "
-        "rounds instead of 2, with 0.50 times the images."
+        "rounds (+9.0 points), +11.0 in the best one. The 95 % interval over 2 paired seeds and "
+        "1,000,000,000 test images is +9.0 to +9.0 points. A step costs 2.50 times the compute; it reached "
+        "60 % after 1 rounds instead of 2, with 0.50 times the images."
     )
 
 

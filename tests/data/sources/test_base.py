@@ -51,10 +51,11 @@ def test_a_split_depends_on_its_seed_alone():
     assert (first == again).all() and (first != other).any()
 
 
-def test_a_split_that_leaves_nothing_is_refused(complains):
+def test_a_split_that_leaves_nothing_to_train_on_is_refused(complains):
     whole = ImageSet(np.zeros((3, 4, 4, 1), np.uint8), np.arange(3))
-    with complains("0.2", "3 images"):
-        split(whole, 0.2, 0)
+    with complains("0.8", "3 images"):
+        split(whole, 0.8, 0)
+    assert [len(part) for part in split(whole, 0.2, 0)] == [3, 0]
 
 
 def test_grey_is_repeated_and_colour_weighted_by_luma():

@@ -188,7 +188,6 @@ def test_a_path_that_is_no_folder(root, read, complains):
             ["train/a/1.png", "train/b/1.png", "test/a/1.png", "test/b/1.png", "test/c/1.png"],
             ["class c in test"],
         ),
-        (["a/1.png", "b/1.png"], ["0.2", "2 images"]),
     ],
 )
 def test_layouts_that_mean_nothing(root, put, read, paths, texts, complains):
@@ -196,6 +195,15 @@ def test_layouts_that_mean_nothing(root, put, read, paths, texts, complains):
     put(*paths)
     with complains(*texts):
         read()
+
+
+def test_images_must_be_left_to_test_on(root, put, complains):
+    put("a/1.png", "b/1.png")
+    with complains("no test images", "held out of 2 is none"):
+        Folder(path=str(root)).load(Path())
+    put(*some("a", 5), *some("b", 5))
+    with complains("no validation images", "held out of 8 is none"):
+        Folder(path=str(root), validation=0.1).load(Path())
 
 
 def test_one_class_is_enough_for_a_site_alone(root, put, complains):

@@ -54,7 +54,8 @@ class Source(ImageStream):
     def load(self, data_dir: Path, seed: int = 0, *, whole: bool = True) -> Dataset:
         """Read, bring to the size and channels asked for, and split off the validation images.
 
-        Not ``whole`` are the data of one site of several, which may have a single class.
+        Not ``whole`` are the data of one site of several, which may have a single class, or too few images
+        to hold some of them out.
         """
         dataset = self.read(data_dir, seed)
         if whole and len(dataset.classes) < 2:
@@ -66,6 +67,12 @@ class Source(ImageStream):
         validation = None
         if self.validation:
             train, validation = split(train, self.validation, seed)
+        for words, held_out in (("test", test), ("validation", validation)):
+            if whole and held_out is not None and not len(held_out):
+                raise VHLError(
+                    f"data = {self.name} has no {words} images: the share that is held out of {len(train)} "
+                    "is none; choose a larger one."
+                )
         return replace(dataset, train=train, test=test, validation=validation)
 
     def _fit(self, images: ImageSet) -> ImageSet:
@@ -76,7 +83,10 @@ class Source(ImageStream):
 
 
 def split(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """Split off about ``share`` of each class (of each site where sites are known), at random by ``seed``."""
+    """Split off about ``share`` of each class (of each site where sites are known), at random by ``seed``.
+
+    Of few images that may be none.
+    """
     rng = np.random.default_rng([seed, 0x5117])
     groups = (
         images.labels if images.sites is None else images.sites * (images.labels.max() + 1) + images.labels
@@ -85,9 +95,9 @@ def split(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet
     for group in np.unique(groups):
         members = np.flatnonzero(groups == group)
         aside[rng.permutation(members)[: round(share * len(members))]] = True
-    if not aside.any() or aside.all():
+    if aside.all():
         raise VHLError(
-            f"A share of {share} of {len(images)} images leaves one part empty; choose another share."
+            f"A share of {share} of {len(images)} images leaves none to train on; choose another share."
         )
     return images.take(np.flatnonzero(~aside)), images.take(np.flatnonzero(aside))
 

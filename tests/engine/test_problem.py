@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -200,6 +202,11 @@ def test_notes(problem, array_source, small_digits):
     assert "keep_momentum=true" in note
     (note,) = problem(data=sited).notes()
     assert "2 sites" in note
+    spelt = small_digits()
+    spelt._dataset = replace(spelt.read(None, 0), classes=("Ill", "well", "ill", "WELL!"))
+    assert problem(data=spelt).notes() == [
+        "Classes Ill, ill differ in capitals alone, and count as different."
+    ]
 
 
 @pytest.mark.parametrize("option", [{"freeze_batch_norm": 3}, {"lr_drops": [1, 3]}])

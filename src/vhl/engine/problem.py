@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -312,6 +313,10 @@ class Problem:
             )
         notes += mosaic_notes(self.experiment)
         notes += batch_norm_notes(self.experiment, self.build(self.shape.outputs))
+        spelt = Counter(name.casefold() for name in self.dataset.classes)
+        twins = [name for name in self.dataset.classes if spelt[name.casefold()] > 1]
+        if twins:
+            notes.append(f"Classes {', '.join(twins)} differ in capitals alone, and count as different.")
         held = zip(self.dataset.classes, self.natural.counts.sum(0), strict=True)
         held_by_nobody = [name for name, count in held if not count]
         if held_by_nobody:

@@ -202,7 +202,12 @@ def _add_paper(commands: Commands) -> None:  # type: ignore[valid-type]
     run = _command(actions, "run", "run rows that are not measured yet; start again to continue")
     run.add_argument("rows", nargs="+", metavar="ROW", help=rows)
     run.add_argument("--rounds", type=_count, help="rounds (default: the paper's)")
-    run.add_argument("--budget", type=_minutes, metavar="MINUTES", help="stop then, with everything saved")
+    run.add_argument(
+        "--budget",
+        type=_minutes,
+        metavar="MINUTES",
+        help="stop after the round that is under way then, with everything saved",
+    )
     run.add_argument(
         "--profile",
         choices=("paper", "release"),

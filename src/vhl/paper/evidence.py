@@ -76,6 +76,9 @@ class Evidence:
     def read(cls, folder: Path) -> Evidence:
         return cls(Digest.read(file) for file in sorted(folder.glob("**/*.json")))
 
+    def __bool__(self) -> bool:
+        return bool(self._choices)
+
     def choices(self, row: Row) -> dict[Choice, Runs]:
         """The choices with which a row was run, and its runs."""
         found: dict[Choice, Runs] = {}

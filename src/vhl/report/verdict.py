@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -16,6 +16,8 @@ from vhl.runs.compare import LAST, NO_DIFFERENCE, REPEATED, Comparison, Row, fin
 from vhl.runs.dotted import dotted
 
 _SURE = 0.95
+_NORMAL = 1.959964
+"""The quantile of the normal distribution that goes with it."""
 _SAME = 1.05
 """Numbers of images that differ by less count as the same."""
 
@@ -36,8 +38,18 @@ class Gain:
     """Of the test set."""
 
     @property
+    def of_images(self) -> float:
+        """What the choice of the test images alone leaves open."""
+        return _NORMAL * math.sqrt(abs(self.mean) / self.images)
+
+    @property
     def decided(self) -> bool:
         return self.margin is not None and abs(self.mean) > self.margin
+
+    @property
+    def told(self) -> bool:
+        """Whether it is more than the chance that is known of: with one seed that of the test images."""
+        return self.decided if self.margin is not None else abs(self.mean) > self.of_images
 
 
 @dataclass(frozen=True)
@@ -144,14 +156,15 @@ def _best(records: Sequence[Record]) -> float:
 
 
 def _gain(differences: Sequence[float], images: int) -> Gain:
-    mean, margin = statistics.mean(differences), None
-    if len(differences) > 1:
-        from scipy.stats import norm, t  # a second, which a single seed does not need
+    seeds = len(differences)
+    alone = Gain(statistics.mean(differences), None, seeds, images)
+    if seeds > 1:
+        from scipy.stats import t  # a second, which a single seed does not need
 
-        probability, seeds = (1 + _SURE) / 2, len(differences)
-        of_seeds = t.ppf(probability, seeds - 1) * statistics.stdev(differences) / seeds**0.5
-        margin = math.hypot(of_seeds, norm.ppf(probability) * (abs(mean) / images) ** 0.5)
-    return Gain(mean, margin, len(differences), images)
+        quantile = float(t.ppf((1 + _SURE) / 2, seeds - 1))
+        of_seeds = quantile * statistics.stdev(differences) / seeds**0.5
+        return replace(alone, margin=math.hypot(of_seeds, alone.of_images))
+    return alone
 
 
 def _sentence(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
@@ -160,15 +173,15 @@ def _sentence(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final:
 
 
 def _result(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
-    word = "about as good as" if final.margin is not None and not final.decided else None
-    word = word or ("better than" if final.mean > 0 else "worse than" if final.mean < 0 else "equal to")
+    compared = "is better than" if final.mean > 0 else "is worse than"
+    verdict = compared if final.told else "cannot be told from"
     own, other = map(statistics.mean, zip(*(pair.finals for pair in pairs), strict=True))
     last = "tenth" if pairs[0].last == LAST else f"{100 * pairs[0].last:g} %"
     rounds = pairs[0].own[-1].round
     asked = max(run.experiment().rounds for run in (*row.runs, *against.runs))
     so_far = f" of the {rounds} that both have done so far" if rounds < asked else ""
     return (
-        f"{row.label} is {word} {against.label}: {100 * own:.1f} % instead of {100 * other:.1f} % over the "
+        f"{row.label} {verdict} {against.label}: {100 * own:.1f} % instead of {100 * other:.1f} % over the "
         f"last {last} of the rounds{so_far} ({100 * final.mean:+.1f} points), {100 * best.mean:+.1f} in the "
         "best one."
     )
@@ -194,10 +207,14 @@ def _cost(row: Row, against: Row) -> str:
         return f"{step}, and {own.count} of {len(row.results)} seeds reached {target}."
     if other is None or other.count < len(against.results):
         rest = "never did" if other is None else "did not always"
-        return f"{step}; it reached {target} after {own.mean:.0f} rounds, which the other {rest}."
+        return f"{step}; it reached {target} after {_rounds(own.mean)}, which the other {rest}."
     images = _mean(row, "samples") / _mean(against, "samples")
-    rounds = f"{own.mean:.0f} rounds instead of {other.mean:.0f}"
+    rounds = f"{_rounds(own.mean)} instead of {other.mean:.0f}"
     return f"{step}; it reached {target} after {rounds}, with {images:.2f} times the images."
+
+
+def _rounds(count: float) -> str:
+    return f"{count:.0f} round{'' if round(count) == 1 else 's'}"
 
 
 def _at_equal_images(pairs: Sequence[_Pair]) -> Iterator[str]:

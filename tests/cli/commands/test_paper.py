@@ -232,6 +232,12 @@ def test_tables(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     vhl("paper", "table", "cifar11").complains("'cifar11'", "'cifar10'")
 
 
+def test_tables_of_nothing_say_so(vhl: Any) -> None:
+    answer = vhl("paper", "table", "svhn", "--results=mine")
+    assert answer.code == 0 and answer.out.startswith("## SVHN\n\nNot run")
+    assert answer.err == "note: there are no records in mine; --results names another folder.\n"
+
+
 def test_tables_in_a_document(vhl: Any) -> None:
     text = "before\n<!-- vhl paper table feddf -->\nold\n<!-- end -->\nafter\n"
     Path("mine.md").write_text(text, encoding="utf-8")

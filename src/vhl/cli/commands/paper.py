@@ -99,6 +99,9 @@ def _table(arguments: argparse.Namespace) -> None:
     if arguments.into is not None:
         refresh(arguments.into, evidence)
         return
+    if not evidence:
+        note = f"note: there are no records in {arguments.results}; --results names another folder."
+        errors.print(note, markup=False, soft_wrap=True)
     for table in every_table(evidence, [arguments.name] if arguments.name else []):
         text = table.latex() if arguments.latex else f"## {TABLES[table.name]}\n\n{table.markdown()}"
         print(text)  # noqa: T201 - as it is: rich would fold lines

@@ -57,6 +57,11 @@ def vhl_(request: pytest.FixtureRequest) -> Any:
         (["run", "objective=vh"], ["'vh'", "'vhl'"]),
         (["run", "partition=ida"], ["'ida'", "'lda'"]),
         (["run", "virtual=nois"], ["'nois'", "'noise'"]),
+        # several values
+        (["run", "seeds=0,1"], ["more than one value", "--seeds 0,1"]),
+        (["run", "objective=plain,vhl"], ["more than one value", "`vhl sweep objective=plain,vhl`"]),
+        (["run", "training.lr=0.1,0.2"], ["more than one value", "`vhl sweep training.lr=0.1,0.2`"]),
+        (["run", "name=a,b", "rounds=0"], ["rounds = 0"]),
         # options
         (["run", "algorithm=fedprox", "algorithm.muh=1"], ["fedprox", "'muh'", "'mu'"]),
         (["run", "partition.alfa=1"], ["lda", "'alfa'", "'alpha'"]),

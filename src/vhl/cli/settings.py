@@ -84,4 +84,11 @@ def run_folder(arguments: Sequence[str]) -> Path | None:
 def read(arguments: Sequence[str]) -> Experiment:
     """The experiment that files and settings describe; later ones win."""
     files, pairs = split(arguments)
-    return Experiment.read(*files, *[nest(key, parse_value(value)) for key, value in pairs])
+    try:
+        return Experiment.read(*files, *[nest(key, parse_value(value)) for key, value in pairs])
+    except VHLError as error:
+        for key, value in pairs:
+            if "," in value and repr(value) in str(error):
+                how = f"--seeds {value}" if key == "seeds" else f"`vhl sweep {key}={value}`"
+                raise VHLError(f"{key}={value} is more than one value; {how} runs each of them.") from None
+        raise

@@ -142,15 +142,19 @@ def test_on_a_gpu_four_go_side_by_side(
 def test_classes_that_a_mean_hides_are_named(per_class: list[float | None], told: str) -> None:
     rounds = [SimpleNamespace(per_class=own) for own in ([0.0, *per_class[1:]], per_class, None)]
     classes = list("abcdefghijklmno")[: len(per_class)]
-    run = SimpleNamespace(records=lambda: rounds, data=lambda: {"classes": classes})
-    assert running._missed_classes(run) == told  # type: ignore[arg-type]
+    assert running._missed_classes(rounds, classes) == told  # type: ignore[arg-type]
 
 
 def test_a_class_that_is_never_right_is_told_at_the_end(
     vhl: Any, tiny: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "_missed_classes", lambda run: run.path.name)
-    assert vhl("run", *tiny, "name=x").err == "note: in the last round no test image was recognised of: x.\n"
+    monkeypatch.setattr(
+        running, "_missed_classes", lambda records, classes: f"{len(records)} of {classes[3]}"
+    )
+    assert (
+        vhl("run", *tiny, "name=x").err
+        == "note: in the last round no test image was recognised of: 2 of 3.\n"
+    )
 
 
 def test_a_seed_that_fails_does_not_cost_the_others(

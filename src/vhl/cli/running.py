@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from vhl.cli.display import Board, console, errors, making_images, percent
 from vhl.engine.problem import choose_device
+from vhl.engine.record import Record
 from vhl.engine.threads import choose_threads
 from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
@@ -122,23 +123,24 @@ def _session(
 
 
 def _say_what_was_reached(session: Session) -> None:
-    reached = compare([session.folder]).rows[0].results[0]
+    (row,) = compare([session.folder]).rows
+    reached = row.results[0]
     console.print(
         f"[bold]{escape(session.experiment.name)}[/]: best {percent(reached.best)}, "
         f"mean of the last 10 % {percent(reached.final)}; in {escape(str(session.folder.path))}",
         soft_wrap=True,
     )
-    if missed := _missed_classes(session.folder):
+    if missed := _missed_classes(row.records[0], session.folder.data()["classes"]):
         errors.print(
             f"[yellow]note:[/] in the last round no test image was recognised of: {escape(missed)}.",
             soft_wrap=True,
         )
 
 
-def _missed_classes(run: RunFolder) -> str:
+def _missed_classes(records: Sequence[Record], classes: Sequence[str]) -> str:
     """What a mean over all images hides; not where most are missed, for then it is low enough to tell."""
-    found = next((r.per_class for r in reversed(run.records()) if r.per_class is not None), [])
-    missed = [name for name, share in zip(run.data()["classes"], found, strict=False) if share == 0]
+    found = next((r.per_class for r in reversed(records) if r.per_class is not None), [])
+    missed = [name for name, share in zip(classes, found, strict=False) if share == 0]
     if 2 * len(missed) >= len(found):
         return ""
     more = f" and {len(missed) - _SHOWN} others" if len(missed) > _SHOWN else ""

@@ -120,10 +120,10 @@ def _cells(line: Line) -> tuple[str, ...]:
         str(len(line.runs)),
         _points(best),
         _number(row.accuracy, "{:.2f}"),
-        "–" if row.accuracy is None else f"{100 * best.mean - row.accuracy:+.1f}",
+        _NOTHING if row.accuracy is None else f"{100 * best.mean - row.accuracy:+.1f}",
         _points(line.over_seeds("final")),
-        f"{_gain(line)} / {_published_gain(row)}" if row.without else "–",
-        f"{_reached(line, paper_target)} / {_published_rounds(row)}" if paper_target else "–",
+        f"{_gain(line)} / {_published_gain(row)}" if row.without else _NOTHING,
+        f"{_reached(line, paper_target)} / {_published_rounds(row)}" if paper_target else _NOTHING,
         _reached(line, line.target),
         f"{_number(line.speed_up, '×{:.1f}')} / {_published_speed_up(row)}",
         _images(line.to_target("samples", line.target)),
@@ -160,7 +160,7 @@ def _published_speed_up(row: Row) -> str:
 def _points(value: Estimate | None, *, signed: bool = False) -> str:
     """Percentage points, with the deviation over seeds where there are several."""
     if value is None:
-        return "–"
+        return _NOTHING
     mean = f"{100 * value.mean:+.1f}" if signed else f"{100 * value.mean:.1f}"
     return mean if value.std is None else f"{mean} ± {100 * value.std:.1f}"
 
@@ -175,7 +175,7 @@ def _gain(line: Line) -> str:
 def _reached(line: Line, target: float | None) -> str:
     """Mean rounds to a target, and the target; how many seeds reached it where not all did."""
     if target is None:
-        return "–"
+        return _NOTHING
     found = [one.rounds for one in line.results(target) if one.rounds is not None]
     mean = Estimate.of(found)
     if mean is None:
@@ -185,11 +185,11 @@ def _reached(line: Line, target: float | None) -> str:
 
 
 def _images(value: Estimate | None) -> str:
-    return "–" if value is None else f"{value.mean / 1e6:.1f} M"
+    return _NOTHING if value is None else f"{value.mean / 1e6:.1f} M"
 
 
 def _number(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
+    return _NOTHING if value is None else form.format(value)
 
 
 _SPECIAL = {"±": r"$\pm$", "×": r"$\times$", "–": "--", "%": r"\%", "Δ": r"$\Delta$", "_": r"\_"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -104,3 +106,41 @@ def test_memory_that_runs_out_while_recording_is_what_it_is(recording):
 
     with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate"):
         Captured(fill, recording.place)
+
+
+class _Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self):
+        self.itself = self
+
+
+@pytest.mark.parametrize("collecting", [True, False], ids=["collecting", "not collecting"])
+def test_no_garbage_is_collected_while_recording(recording, collecting):
+    """It may be a graph of an earlier run, which must not go away just then."""
+    left, thresholds = [], gc.get_threshold()
+
+    def step():
+        garbage = weakref.ref(_Cycle())
+        kept = [[] for _ in range(1000)]  # far more than the collector waits for
+        left.append(garbage() is not None and bool(kept))
+
+    (gc.enable if collecting else gc.disable)()
+    gc.set_threshold(10)
+    try:
+        Captured(step, recording.place)
+        assert gc.isenabled() == collecting
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
+    assert left == [not collecting] * REHEARSALS + [True]
+
+
+def test_garbage_is_collected_again_after_a_recording_that_fails(recording):
+    def fail():
+        if not gc.isenabled():
+            raise ZeroDivisionError
+
+    with pytest.raises(CaptureError):
+        Captured(fail, recording.place)
+    assert gc.isenabled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from vhl.algorithms.fedavg import FedAvg
 from vhl.data.images import ImageSet
 from vhl.data.sources.base import Source
+from vhl.engine.capture import REHEARSALS, Captured, Place
 from vhl.engine.simulation import Simulation
 from vhl.engine.workshop import Workshop
 from vhl.experiment import Experiment
@@ -209,6 +211,38 @@ def test_what_cannot_be_captured_runs_eagerly_and_says_so(
     plain = {"objective": "plain"} if "objective" in part else {"algorithm": "fedavg"}
     assert_close(found, finish(make(**plain, engine={**EAGER, **engine})), 1e-12)
     assert_close(finish(make(engine={**CAPTURED, **engine})), finish(make(engine={**EAGER, **engine})), 1e-12)
+
+
+class _Garbage:
+    """What only the collector throws away, and a graph with it."""
+
+    def __init__(self, graph: Captured) -> None:
+        self.graph, self.itself = graph, self
+
+
+def test_a_graph_that_goes_away_does_not_spoil_the_one_being_recorded() -> None:
+    place, number = Place(torch.device("cuda")), torch.zeros(1, device="cuda")
+
+    def add() -> None:
+        number.add_(1)
+
+    old = [Captured(add, place) for _ in range(REHEARSALS + 1)]
+
+    def step() -> None:
+        add()
+        _Garbage(old.pop())
+        assert len([[] for _ in range(1000)]) == 1000  # far more than the collector waits for
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(10)
+    try:
+        new = Captured(step, place)
+    finally:
+        gc.set_threshold(*thresholds)
+    number.zero_()
+    new()
+    torch.cuda.synchronize()
+    assert float(number) == 1
 
 
 def test_a_run_cut_in_two_is_the_same_run(make: Make) -> None:

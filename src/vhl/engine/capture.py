@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import torch
@@ -49,8 +50,7 @@ class Captured:
                 function()
             self._stream.synchronize()
             try:
-                # Of this thread alone: another may be drawing plans into pinned memory.
-                with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
+                with _garbage_left(), _recorded(self._graph, self._stream):
                     function()
             except Exception as error:
                 if isinstance(_first(error), torch.OutOfMemoryError):
@@ -72,6 +72,23 @@ def at_once(work: Sequence[Callable[[], Result]], streams: Sequence[torch.cuda.S
     for stream in streams:
         now.wait_stream(stream)
     return results
+
+
+def _recorded(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> AbstractContextManager[None]:
+    """What is enqueued inside, by this thread alone: another may be drawing plans into pinned memory."""
+    return torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+
+
+@contextmanager
+def _garbage_left() -> Iterator[None]:
+    """Collect no garbage: a graph of an earlier run that goes away meanwhile spoils the recording."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @contextmanager

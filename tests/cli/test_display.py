@@ -18,14 +18,16 @@ Make = Callable[..., Record]
 
 def follow(title: str, a_record: Make) -> None:
     with display.Board(at_once=1) as board:
+        board.begin(title, 3, 0)
         for record in (a_record(number, accuracy) for number, accuracy in enumerate(ACCURACIES, 1)):
-            board.show(title, 3, record)
+            board.show(title, record)
         board.end(title)
 
 
 def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str], a_record: Make) -> None:
     follow("title", a_record)
     assert capsys.readouterr().out.splitlines() == [
+        "title: 3 rounds to go",
         "round 1/3  accuracy 25.0%  6,000 images/s",
         "round 2/3  accuracy –  6,000 images/s",
         "round 3/3  accuracy 12.5%  6,000 images/s",

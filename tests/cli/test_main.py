@@ -150,7 +150,7 @@ def test_ctrl_c_ends_a_run_that_can_be_resumed(
         answer = vhl_("run", *settings)
     assert answer.code == 130
     assert answer.err.strip() == "vhl: stopped. `vhl run 'runs/a b' --resume` continues."
-    assert vhl_("run", "runs/a b", "--resume").out.startswith("round 2/2")
+    assert vhl_("run", "runs/a b", "--resume").out.startswith("a b: 1 round to go\nround 2/2")
     vhl_("run", *settings, "--runs-dir=straight")
     assert metrics(Path("runs/a b")) == metrics(Path("straight/a b"))
 
@@ -178,6 +178,8 @@ def test_signals_from_another_process(
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             lines = iter(process.stdout.readline, "")
+            # What the last run was printing when it was stopped may be printed once more.
+            assert any(line == f"{number.name}: 1000 rounds to go\n" for line in lines)
             assert any(line.startswith("round 2/") for line in lines)
             process.send_signal(number)
             assert next(line for line in lines if line.startswith("code")) == "code 130\n"
@@ -193,7 +195,7 @@ def test_signals_from_another_process(
         done = json.loads((folder / "state" / "manifest.json").read_text(encoding="utf-8"))["round"]
         assert done >= len(metrics(folder)) - 1  # the signal may come between a record and its state
         answer = vhl_("run", folder, f"rounds={done + 2}", "--resume")
-        assert answer.out.startswith(f"round {done + 1}/{done + 2}")
+        assert answer.out.startswith(f"{name}: 2 rounds to go\nround {done + 1}/{done + 2}")
         vhl_("run", *settings, f"rounds={done + 2}", f"name={name}", "--runs-dir=straight")
         assert metrics(folder) == metrics(Path("straight") / name)
 

@@ -43,18 +43,18 @@ def test_every_line_says_whose_it_is(vhl: Any, seeds: list[str], metrics: Metric
     for name in NAMES:
         own = [line for line in lines if line.startswith(f"{name}: ")]
         records = metrics(Path("runs") / name)
-        assert len(own) == 3 and len(records) == 2
-        for line, record in zip(own[:2], records, strict=True):
+        assert len(own) == 4 and len(records) == 2 and own[0] == f"{name}: 2 rounds to go"
+        for line, record in zip(own[1:3], records, strict=True):
             expected = f"{name}: round {record['round']}/2  accuracy {100 * record['accuracy']:.1f}%  "
             assert line.startswith(expected) and re.fullmatch(r"[\d,]+ images/s", line[len(expected) :])
         best = 100 * max(record["accuracy"] for record in records)
         last = 100 * records[-1]["accuracy"]
         summary = f"{name}: best {best:.1f}%, mean of the last 10 % {last:.1f}%; in runs/{name}"
-        assert own[2] == summary
+        assert own[3] == summary
     # the first two take turns, the third begins when one of them has ended
     whose = [re.match(r"x-seed\d", line) for line in lines]
     first = [match.group() for match in whose if match]
-    assert first[:2] == NAMES[:2] and first.index("x-seed2") > first.index("x-seed0") + 2
+    assert first[:2] == NAMES[:2] and first.index("x-seed2") > first.index("x-seed0") + 3
     (row,) = [line for line in lines if "fedavg + vhl" in line]
     assert "±" in row and row.rstrip().endswith(" 3")
 
@@ -64,17 +64,21 @@ def test_a_name_with_brackets_is_printed_as_it_is(
 ) -> None:
     """They are the terminal's colours elsewhere."""
     with display.Board(at_once=2) as board:
-        board.show("[b]x[/b]", 3, a_record(1, 0.25))
+        board.begin("[b]x[/b]", 3, 0)
+        board.show("[b]x[/b]", a_record(1, 0.25))
         board.end("[b]x[/b]")
-    assert capsys.readouterr().out == "[b]x[/b]: round 1/3  accuracy 25.0%  6,000 images/s\n"
+    begun, round_ = capsys.readouterr().out.splitlines()
+    assert begun == "[b]x[/b]: 3 rounds to go"
+    assert round_ == "[b]x[/b]: round 1/3  accuracy 25.0%  6,000 images/s"
 
 
 def test_one_at_a_time_needs_no_names(vhl: Any, seeds: list[str]) -> None:
     """As on a CPU where nothing is said; a run's lines stand together, its summary below."""
     answer = vhl(*seeds)
     kinds = [re.sub(r"\W.*", "", line) for line in answer.out.splitlines()]
-    assert kinds[:9] == ["round", "round", "x"] * 3
-    assert [line[:7] for line in answer.out.splitlines()[2:9:3]] == NAMES
+    assert kinds[:12] == ["x", "round", "round", "x"] * 3
+    for first in (0, 3):  # the line before the rounds, and the one after
+        assert [line[:7] for line in answer.out.splitlines()[first:12:4]] == NAMES
 
 
 def test_how_many_at_once_changes_no_number(vhl: Any, seeds: list[str], metrics: Metrics) -> None:
@@ -171,7 +175,7 @@ def test_a_seed_that_fails_does_not_cost_the_others(
     answer = vhl(*seeds, "--at-once=2")
     answer.complains("Seed 1 is unlucky.")
     assert [len(metrics(Path("runs") / name)) for name in NAMES] == [2, 0, 2]
-    assert "x-seed1: " not in answer.out and answer.out.count(": best") == 2
+    assert "x-seed1: round" not in answer.out and answer.out.count(": best") == 2
     (row,) = [line for line in answer.out.splitlines() if "fedavg + vhl" in line]
     assert row.rstrip().endswith(" 2")
 
@@ -209,7 +213,7 @@ def test_ctrl_c_and_the_same_command_again(
     if at_once > 1:
         assert all(rounds_saved(name) == answer.out.count(f"{name}: round") for name in NAMES)
     again = vhl(*words, "--resume")
-    assert again.code == 0 and again.out.count("round ") == 6 - (call - 1)
+    assert again.code == 0 and len(re.findall(r"round \d", again.out)) == 6 - (call - 1)
     vhl(*words, "--runs-dir=straight")
     for name in NAMES:
         assert metrics(Path("runs") / name) == metrics(Path("straight") / name)
@@ -337,9 +341,12 @@ LONG = "a-name-that-is-much-longer-than-its-place"
 @pytest.mark.usefixtures("screen")
 def test_a_bar_for_each_run(a_record: Callable[..., Record]) -> None:
     with display.Board(at_once=3) as board:
-        board.show(LONG, 30, a_record(12, 0.5))
-        board.show("[b]short[/b]", 3, a_record(1, 0.25))
-        board.show(LONG, 30, a_record(13, 0.375))
+        board.begin(LONG, 30, 11)
+        assert re.match(r"…h-longer-than-its-place [━╺╸]+ +round 11/30 ", *bars(board))  # goes on there
+        board.begin("[b]short[/b]", 3, 0)
+        board.show(LONG, a_record(12, 0.5))
+        board.show("[b]short[/b]", a_record(1, 0.25))
+        board.show(LONG, a_record(13, 0.375))
         long, short = bars(board)
         assert re.fullmatch(
             r"…h-longer-than-its-place [━╺╸]+ +round 13/30  accuracy 37.5% \(best 50.0%\) .+", long
@@ -349,7 +356,8 @@ def test_a_bar_for_each_run(a_record: Callable[..., Record]) -> None:
         board.end(LONG)
         (short,) = bars(board)
         assert short.startswith("[b]short[/b]")
-        board.show("third", 9, a_record(9, 1.0))
+        board.begin("third", 9, 0)
+        board.show("third", a_record(9, 1.0))
         assert [bar.split()[0] for bar in bars(board)] == ["[b]short[/b]", "third"]
         board.end("never shown")  # one that failed before its first round
         board.end("third")
@@ -361,7 +369,7 @@ def test_a_bar_for_each_run(a_record: Callable[..., Record]) -> None:
 def test_seeds_can_be_told_apart(a_record: Callable[..., Record]) -> None:
     with display.Board(at_once=2) as board:
         for seed in (0, 1):
-            board.show(f"digits-lda-fedavg-vhl-seed{seed}", 9, a_record(1, 0.5))
+            board.begin(f"digits-lda-fedavg-vhl-seed{seed}", 9, 0)
         first, second = bars(board)
     assert first.split("━")[0] != second.split("━")[0]
 
@@ -369,8 +377,9 @@ def test_seeds_can_be_told_apart(a_record: Callable[..., Record]) -> None:
 def test_one_after_the_other_each_bar_stays(screen: io.StringIO, a_record: Callable[..., Record]) -> None:
     with display.Board(at_once=1) as board:
         for title in ("one", "two"):
+            board.begin(title, 2, 0)
             for round_ in (1, 2):
-                board.show(title, 2, a_record(round_, round_ / 4))
+                board.show(title, a_record(round_, round_ / 4))
             board.end(title)
     lines = drawn(screen)
     assert lines.count("one") == lines.count("two") == 1

@@ -43,7 +43,7 @@ _NAME = 24  # columns for the name of one of several runs
 
 
 class Board:
-    """Shows runs as they go: a live bar each on a terminal, a plain line a round elsewhere."""
+    """Shows runs from their start: a live bar each on a terminal, a plain line a round elsewhere."""
 
     def __init__(self, at_once: int) -> None:
         """``at_once`` runs go side by side: then each line or bar says whose it is."""
@@ -57,36 +57,41 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def show(self, title: str, rounds: int, record: Record) -> None:
+    def begin(self, title: str, rounds: int, done: int) -> None:
+        """A run starts, or goes on: its first round may take minutes."""
+        if not console.is_terminal:
+            left = "1 round" if rounds - done == 1 else f"{rounds - done} rounds"
+            console.print(f"{title}: {left} to go", markup=False, soft_wrap=True)
+        elif not self._several:
+            console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
+        self._bars.start()
+        # Of a long name the end: there stands what tells runs apart.
+        name = title if len(title) <= _NAME else f"…{title[1 - _NAME :]}"
+        bar = self._bars.add_task(name, total=rounds, completed=done, accuracy="", speed="")
+        self._shown[title] = _Shown(bar, rounds)
+
+    def show(self, title: str, record: Record) -> None:
+        shown = self._shown[title]
+        shown.add(record)
         if not console.is_terminal:
             console.print(
-                f"{escape(title) + ': ' if self._several else ''}round {record.round}/{rounds}  "
+                f"{escape(title) + ': ' if self._several else ''}round {record.round}/{shown.rounds}  "
                 f"accuracy {percent(record.accuracy)}  {record.samples / record.seconds:,.0f} images/s",
                 soft_wrap=True,
             )
             return
-        shown = self._shown.get(title) or self._begin(title, rounds)
-        shown.add(record)
         accuracy = f"accuracy {percent(record.accuracy)} (best {percent(shown.best)})"
         speed = f"{shown.images / shown.seconds:,.0f} images/s"
         self._bars.update(shown.bar, completed=record.round, accuracy=accuracy, speed=speed)
 
     def end(self, title: str) -> None:
         """This run is over; where it was the only one, its bar stays as it is."""
-        if title in self._shown and self._several:
-            self._bars.remove_task(self._shown.pop(title).bar)
+        shown = self._shown.pop(title, None)
+        if shown is not None and self._several:
+            self._bars.remove_task(shown.bar)
         elif not self._several:
             self._bars.stop()
             self._bars = Progress(*_columns(False), console=console, disable=not console.is_terminal)
-
-    def _begin(self, title: str, rounds: int) -> _Shown:
-        if not self._several:
-            console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
-        self._bars.start()
-        # Of a long name the end: there stands what tells runs apart.
-        name = title if len(title) <= _NAME else f"…{title[1 - _NAME :]}"
-        bar = self._bars.add_task(name, total=rounds, accuracy="", speed="")
-        return self._shown.setdefault(title, _Shown(bar))
 
 
 @dataclass
@@ -94,6 +99,7 @@ class _Shown:
     """What a bar has been told so far."""
 
     bar: TaskID
+    rounds: int
     best: float = 0.0
     images: int = 0
     seconds: float = 0.0

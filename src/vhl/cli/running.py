@@ -50,14 +50,15 @@ def run_all(
     """
     choose_threads()
     workshop = Workshop()
-    sessions = [_session(experiment, runs, resume, data_dir, workshop, track) for experiment in experiments]
     if at_once is None:
         on_gpu = choose_device(experiments[0].device).type == "cuda"
-        at_once = min(_ON_A_GPU, len(sessions)) if on_gpu else 1
+        at_once = min(_ON_A_GPU, len(experiments)) if on_gpu else 1
+    board = Board(at_once)
+    sessions = [_session(e, runs, resume, data_dir, workshop, track, board) for e in experiments]
     folders: list[RunFolder] = []
     failed: dict[str, VHLError] = {}
     try:
-        with Board(at_once) as board, closing(together(sessions, at_once)) as events:
+        with board, closing(together(sessions, at_once)) as events:
             for session, event in events:
                 name = session.experiment.name
                 if event is None:
@@ -69,7 +70,7 @@ def run_all(
                     board.end(name)
                     failed[name] = event
                 else:
-                    board.show(name, session.experiment.rounds, event)
+                    board.show(name, event)
                 if until is not None and time.monotonic() >= until:
                     break
     except KeyboardInterrupt:
@@ -109,6 +110,7 @@ def _session(
     data_dir: Path | None,
     workshop: Workshop,
     track: Sequence[str],
+    board: Board,
 ) -> Session:
     return Session(
         experiment,
@@ -117,6 +119,7 @@ def _session(
         data_dir=data_dir,
         on_progress=making_images(),
         on_note=lambda note: errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True),
+        on_start=lambda own, done: board.begin(own.name, own.rounds, done),
         workshop=workshop,
         trackers=named(track),
     )

@@ -51,16 +51,20 @@ class Session:
         data_dir: Path | None = None,
         on_progress: Progress | None = None,
         on_note: Callable[[str], None] = lambda note: None,
+        on_start: Callable[[Experiment, int], None] = lambda experiment, done: None,
         workshop: Workshop | None = None,
         trackers: Sequence[Tracker] = (),
         make_problem: Callable[[Experiment], Problem] | None = None,
     ) -> None:
-        """``make_problem`` says how the experiment becomes concrete, where that is not from its own data."""
+        """``on_start`` is told when everything is ready, and how many rounds were done before.
+
+        ``make_problem`` says how the experiment becomes concrete, where that is not from its own data.
+        """
         name = experiment.name or default_name(experiment)
         self.experiment = experiment.with_(name=name)
         self.folder = RunFolder(Path(runs) / name)
         self._resume, self._data_dir, self._workshop = resume, data_dir, workshop
-        self._on_progress, self._on_note = on_progress, on_note
+        self._on_progress, self._on_note, self._on_start = on_progress, on_note, on_start
         self._followers = [Follower(tracker, on_note) for tracker in trackers]
         self._make_problem = make_problem or self._own_problem
         self.problem: Problem | None = None
@@ -153,6 +157,8 @@ class Session:
     def _run(self, simulation: Simulation) -> Iterator[Record | None]:
         done = simulation.state
         try:
+            if done.round < self.experiment.rounds:
+                self._on_start(self.experiment, done.round)
             while done.round < self.experiment.rounds:
                 record = simulation.poll()
                 if record is None:

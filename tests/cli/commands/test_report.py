@@ -205,8 +205,8 @@ def test_the_page_answers_while_runs_train(
     seen = []
     show = Board.show
 
-    def look(board: Board, title: str, rounds: int, record: Record) -> None:
-        show(board, title, rounds, record)
+    def look(board: Board, title: str, record: Record) -> None:
+        show(board, title, record)
         seen.append(on(fetch(servers[0].url)))
 
     monkeypatch.setattr(Board, "show", look)

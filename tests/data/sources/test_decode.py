@@ -57,8 +57,8 @@ def test_lossy_formats_nearly_keep_their_colours(kind):
     ("bad", "told"),
     [
         ([70], "; mend it."),
-        ([3, 70, 71], "; mend it; so do with 70, 71."),
-        (range(130), "; mend it; so do with 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 119 more."),
+        ([3, 70, 71], "; mend it; likewise 70, 71."),
+        (range(130), "; mend it; likewise 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 119 more."),
     ],
 )
 def test_all_damaged_images_are_named_at_once(bad, told, complains):

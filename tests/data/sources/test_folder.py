@@ -272,6 +272,26 @@ def test_files_that_are_passed_over_are_told(root, put, read):
     assert Folder(path=str(root)).load(Path("/unused")).remarks == (remark,)
 
 
+@pytest.mark.parametrize(
+    ("images", "folders", "told"),
+    [
+        (["a", "b"], [], ""),
+        (["n/a", "n/b", "s/a"], ["s/b"], ""),  # a site may lack a class
+        (["n/a", "n/b"], ["west/a", "east/b/c", ".hidden/x", "south"], "east, south, west"),
+        (["train/n/a", "train/n/b", "test/n/a", "test/n/b"], ["train/s/a", "test/e"], "test/e, train/s"),
+        (["n/train/a", "n/train/b", "s/test/a", "s/test/b"], ["n/test", "w/train"], "n/test, w"),
+    ],
+)
+def test_folders_that_hold_no_images_are_told(root, put, read, images, folders, told):
+    """As of a site whose images were not copied."""
+    put(*(name for folder in images for name in some(folder, 5)))
+    for folder in folders:
+        (root / folder).mkdir(parents=True)
+    remarks = [remark for remark in read().remarks if "without" in remark]
+    expected = f"Folders without images in {root} are passed over: {told}."
+    assert remarks == ([expected] if told else [])
+
+
 @pytest.mark.parametrize(("brightest", "told"), [(4_095, True), (65_535, False)])
 def test_scans_that_come_out_black_are_told(root, read, brightest, told):
     for label in "ab":

@@ -68,7 +68,7 @@ def _listed(others: Sequence[str]) -> str:
     if not others:
         return ""
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"; so do with {', '.join(others[:_NAMED])}{more}"
+    return f"; likewise {', '.join(others[:_NAMED])}{more}"
 
 
 def is_colour(images: np.ndarray) -> bool:

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from vhl.data.sources._decode import SUFFIXES
 from vhl.errors import VHLError
@@ -60,6 +60,18 @@ def passed_over(root: Path) -> dict[str, int]:
     files = (path for path in root.rglob("*") if path.is_file())
     seen = (file for file in files if not any(map(_is_hidden, file.relative_to(root).parts)))
     return dict(sorted(Counter(f.suffix.lower() for f in seen if f.suffix.lower() not in SUFFIXES).items()))
+
+
+def empty_folders(root: Path, pictures: Iterable[Picture]) -> list[str]:
+    """Folders above those of classes with no image anywhere below, as of a site that was not copied."""
+    filled = {folder for picture in pictures for folder in PurePath(picture.file).parents}
+    depth = max(len(folder.parts) for folder in filled)
+    found = []
+    for level in range(1, depth):
+        folders = (path for path in root.glob("/".join("*" * level)) if path.is_dir())
+        names = [folder.relative_to(root) for folder in folders]
+        found += [name for name in names if name not in filled and name.parent in filled]
+    return sorted(name.as_posix() for name in found if not any(map(_is_hidden, name.parts)))
 
 
 def _is_hidden(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources._decode import decode_all, is_colour
-from vhl.data.sources._layout import passed_over, survey
+from vhl.data.sources._layout import Picture, empty_folders, passed_over, survey
 from vhl.data.sources.base import Source, split
 
 _TWELVE_BITS = 16  # 4,095 of 65,535, in 8 bits
@@ -56,11 +56,15 @@ class Folder(Source):
             train, test = whole.take(~is_test), whole.take(is_test)
         else:
             train, test = split(whole, self.test_share, seed)
-        return Dataset(train, test, tuple(classes), tuple(sites), remarks=tuple(_remarks(root, images)))
+        return Dataset(
+            train, test, tuple(classes), tuple(sites), remarks=tuple(_remarks(root, images, pictures))
+        )
 
 
-def _remarks(root: Path, images: np.ndarray) -> Iterator[str]:
-    """What would else go unnoticed: images that we cannot read, and scans that come out black."""
+def _remarks(root: Path, images: np.ndarray, pictures: Sequence[Picture]) -> Iterator[str]:
+    """What would else go unnoticed: what holds no images, or none that we can read, and black scans."""
+    if empty := empty_folders(root, pictures):
+        yield f"Folders without images in {root} are passed over: {', '.join(empty)}."
     if others := passed_over(root):
         kinds = ", ".join(suffix or "no suffix" for suffix in others)
         yield f"{sum(others.values())} files of other kinds in {root} are passed over ({kinds})."

@@ -365,6 +365,23 @@ def test_a_bar_for_each_run(a_record: Callable[..., Record]) -> None:
         assert bars(board) == []
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_note_is_not_painted_over_by_bars(
+    screen: io.StringIO, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    """It goes above them, unless standard error goes elsewhere."""
+    elsewhere = io.StringIO()
+    errors = Console(file=elsewhere, force_terminal=terminal, width=80)
+    monkeypatch.setattr(display, "errors", errors)
+    with display.Board(at_once=2) as board:
+        board.note("before")
+        board.begin("one", 3, 0)
+        board.note("of [b]two[/b]")
+        board.begin("two", 3, 0)
+    assert ("note: of [b]two[/b]" in drawn(screen)) == terminal
+    assert drawn(elsewhere) == ["note: before"] + ["note: of [b]two[/b]"] * (not terminal)
+
+
 @pytest.mark.usefixtures("screen")
 def test_seeds_can_be_told_apart(a_record: Callable[..., Record]) -> None:
     with display.Board(at_once=2) as board:

@@ -110,6 +110,24 @@ def test_a_finished_run_has_nothing_left_to_do(
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
 
 
+def test_who_asks_is_told_when_a_run_starts(experiment: Experiment, run_in: Run, tmp_path: Path) -> None:
+    """Once, before its first round, with the rounds done before; not where nothing is left to do."""
+    told: list[Any] = []
+
+    def start(named: Experiment, done: int) -> None:
+        told.append((named.name, named.rounds, done))
+        assert len(RunFolder(tmp_path / "run").records()) == done
+
+    two = experiment.with_(name="run", rounds=2)
+    run_in(two, tmp_path, on_start=start)
+    run_in(two, tmp_path, resume=True, on_start=start)
+    run_in(two.with_(rounds=3), tmp_path, resume=True, on_start=start)
+    assert told == [("run", 2, 0), ("run", 3, 2)]
+    with pytest.raises(VHLError):  # it exists
+        run_in(two, tmp_path, on_start=start)
+    assert len(told) == 2
+
+
 def test_an_existing_run_is_not_overwritten(
     experiment: Experiment, finished: Path, content: Content, complains: Any
 ) -> None:

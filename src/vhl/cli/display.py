@@ -87,11 +87,16 @@ class Board:
     def end(self, title: str) -> None:
         """This run is over; where it was the only one, its bar stays as it is."""
         shown = self._shown.pop(title, None)
-        if shown is not None and self._several:
-            self._bars.remove_task(shown.bar)
-        elif not self._several:
+        if not self._several:
             self._bars.stop()
             self._bars = Progress(*_columns(False), console=console, disable=not console.is_terminal)
+        elif shown is not None:
+            self._bars.remove_task(shown.bar)
+
+    def note(self, text: str) -> None:
+        """What a person should know of a run; above the bars where there are any."""
+        above = self._bars.live.is_started and errors.is_terminal  # what goes past the bars they paint over
+        (console if above else errors).print(f"[yellow]note:[/] {escape(text)}", soft_wrap=True)
 
 
 @dataclass

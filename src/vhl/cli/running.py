@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from vhl.cli.display import Board, console, errors, making_images, percent
+from vhl.cli.display import Board, console, making_images, percent
 from vhl.engine.problem import choose_device
 from vhl.engine.record import Record
 from vhl.engine.threads import choose_threads
@@ -63,7 +63,7 @@ def run_all(
                 name = session.experiment.name
                 if event is None:
                     board.end(name)
-                    _say_what_was_reached(session)
+                    _say_what_was_reached(session, board)
                     folders.append(session.folder)
                     on_end(session.folder)
                 elif isinstance(event, VHLError):
@@ -118,14 +118,14 @@ def _session(
         resume=resume,
         data_dir=data_dir,
         on_progress=making_images(),
-        on_note=lambda note: errors.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True),
-        on_start=lambda own, done: board.begin(own.name, own.rounds, done),
+        on_note=board.note,
+        on_start=lambda experiment, done: board.begin(experiment.name, experiment.rounds, done),
         workshop=workshop,
         trackers=named(track),
     )
 
 
-def _say_what_was_reached(session: Session) -> None:
+def _say_what_was_reached(session: Session, board: Board) -> None:
     (row,) = compare([session.folder]).rows
     reached = row.results[0]
     console.print(
@@ -134,10 +134,7 @@ def _say_what_was_reached(session: Session) -> None:
         soft_wrap=True,
     )
     if missed := _missed_classes(row.records[0], session.folder.data()["classes"]):
-        errors.print(
-            f"[yellow]note:[/] in the last round no test image was recognised of: {escape(missed)}.",
-            soft_wrap=True,
-        )
+        board.note(f"in the last round no test image was recognised of: {missed}.")
 
 
 def _missed_classes(records: Sequence[Record], classes: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ class Captured:
                 function()
             self._stream.synchronize()
             try:
-                with _garbage_left(), _recorded(self._graph, self._stream):
+                with _without_collection(), _recorded(self._graph, self._stream):
                     function()
             except Exception as error:
                 if isinstance(_first(error), torch.OutOfMemoryError):
@@ -80,8 +80,8 @@ def _recorded(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Abstrac
 
 
 @contextmanager
-def _garbage_left() -> Iterator[None]:
-    """Collect no garbage: a graph of an earlier run that goes away meanwhile spoils the recording."""
+def _without_collection() -> Iterator[None]:
+    """A graph of an earlier run that is collected as garbage meanwhile spoils the recording."""
     collecting = gc.isenabled()
     gc.disable()
     try:

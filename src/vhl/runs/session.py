@@ -56,7 +56,7 @@ class Session:
         trackers: Sequence[Tracker] = (),
         make_problem: Callable[[Experiment], Problem] | None = None,
     ) -> None:
-        """``on_start`` is told when everything is ready, and how many rounds were done before.
+        """``on_start`` is told when everything is ready how many rounds were done before; not if all were.
 
         ``make_problem`` says how the experiment becomes concrete, where that is not from its own data.
         """

@@ -214,10 +214,11 @@ def test_one_class_is_enough_for_a_site_alone(root, put, complains):
         source.load(Path())
 
 
-def test_an_empty_class_is_named(root, put, read, complains):
+@pytest.mark.parametrize("inside", ["", "old/older"])
+def test_an_empty_class_is_named(root, put, read, complains, inside):
     put(*some("a", 5), *some("b", 5))
-    (root / "c").mkdir()
-    (root / "c" / "notes.txt").write_text("hello")
+    (root / "c" / inside).mkdir(parents=True)
+    (root / "c" / inside / "notes.txt").write_text("hello")
     with complains(f"{root / 'c'} holds no images"):
         read()
 
@@ -268,7 +269,7 @@ def test_files_that_are_passed_over_are_told(root, put, read):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).touch()
     (remark,) = read().remarks
-    assert remark == f"4 files of other kinds in {root} are passed over (no suffix, .dcm, .txt)."
+    assert remark == f"Files of other kinds in {root} are passed over: 4 (no suffix, .dcm, .txt)."
     assert Folder(path=str(root)).load(Path("/unused")).remarks == (remark,)
 
 
@@ -277,7 +278,13 @@ def test_files_that_are_passed_over_are_told(root, put, read):
     [
         (["a", "b"], [], ""),
         (["n/a", "n/b", "s/a"], ["s/b"], ""),  # a site may lack a class
+        (["n/a", "n/b", "s/a"], ["s/b/old"], ""),
         (["n/a", "n/b"], ["west/a", "east/b/c", ".hidden/x", "south"], "east, south, west"),
+        (
+            ["n/a", "n/b"],
+            [f"{site:02}" for site in range(12)],
+            "00, 01, 02, 03, 04, 05, 06, 07, 08, 09 and 2 more",
+        ),
         (["train/n/a", "train/n/b", "test/n/a", "test/n/b"], ["train/s/a", "test/e"], "test/e, train/s"),
         (["n/train/a", "n/train/b", "s/test/a", "s/test/b"], ["n/test", "w/train"], "n/test, w"),
     ],

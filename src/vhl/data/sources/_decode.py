@@ -30,7 +30,7 @@ SUFFIXES = {
 # Named, because some of Pillow's other formats start outside programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _CHUNK = 64  # images a task
-_NAMED = 10  # of the images that are damaged beside the first
+_NAMED = 10  # of files or folders that something is wrong with
 
 
 def decode_all(
@@ -60,15 +60,18 @@ def decode_all(
             raise
     if bad:
         (_, first), *others = bad.items()
-        raise VHLError(f"{str(first).removesuffix('.')}{_listed([name for name, _ in others])}.") from first
+        raise VHLError(f"{str(first).removesuffix('.')}{_likewise([name for name, _ in others])}.") from first
     return images
 
 
-def _listed(others: Sequence[str]) -> str:
-    if not others:
-        return ""
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return f"; likewise {', '.join(others[:_NAMED])}{more}"
+def _likewise(others: Sequence[str]) -> str:
+    return f"; likewise {first_of(others)}" if others else ""
+
+
+def first_of(names: Sequence[str]) -> str:
+    """As many as one reads."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def is_colour(images: np.ndarray) -> bool:

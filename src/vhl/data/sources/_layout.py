@@ -50,7 +50,8 @@ def survey(root: Path) -> list[Picture]:
         raise VHLError(f"{root} holds no images; it needs {_LAYOUTS}.")
     roles = _roles(root, images)
     pictures = [_describe(path, roles) for path in images]
-    empty = [_describe(path, roles) for path in paths if not path[-1] and len(path) == len(images[0])]
+    bare = {path[: len(roles)] for path in paths if not path[-1] and len(path) > len(roles)}
+    empty = [_describe((*path, ""), roles) for path in sorted(bare)]
     _check(root, pictures, empty)
     return pictures
 
@@ -64,14 +65,12 @@ def passed_over(root: Path) -> dict[str, int]:
 
 def empty_folders(root: Path, pictures: Iterable[Picture]) -> list[str]:
     """Folders above those of classes with no image anywhere below, as of a site that was not copied."""
-    filled = {folder for picture in pictures for folder in PurePath(picture.file).parents}
-    depth = max(len(folder.parts) for folder in filled)
-    found = []
-    for level in range(1, depth):
-        folders = (path for path in root.glob("/".join("*" * level)) if path.is_dir())
-        names = [folder.relative_to(root) for folder in folders]
-        found += [name for name in names if name not in filled and name.parent in filled]
-    return sorted(name.as_posix() for name in found if not any(map(_is_hidden, name.parts)))
+    classes = {PurePath(name) for name in {picture.file.rpartition("/")[0] for picture in pictures}}
+    above = {folder for name in classes for folder in name.parents}
+    with_classes = {name.parent for name in classes}  # a site may lack one of them
+    inside = (entry for folder in above - with_classes for entry in (root / folder).iterdir())
+    names = [entry.relative_to(root) for entry in inside if entry.is_dir() and not _is_hidden(entry.name)]
+    return sorted(name.as_posix() for name in names if name not in above)
 
 
 def _is_hidden(name: str) -> bool:

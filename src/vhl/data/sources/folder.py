@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from vhl.data.images import Dataset, ImageSet
-from vhl.data.sources._decode import decode_all, is_colour
+from vhl.data.sources._decode import decode_all, first_of, is_colour
 from vhl.data.sources._layout import Picture, empty_folders, passed_over, survey
 from vhl.data.sources.base import Source, split
 
@@ -64,10 +64,10 @@ class Folder(Source):
 def _remarks(root: Path, images: np.ndarray, pictures: Sequence[Picture]) -> Iterator[str]:
     """What would else go unnoticed: what holds no images, or none that we can read, and black scans."""
     if empty := empty_folders(root, pictures):
-        yield f"Folders without images in {root} are passed over: {', '.join(empty)}."
+        yield f"Folders without images in {root} are passed over: {first_of(empty)}."
     if others := passed_over(root):
         kinds = ", ".join(suffix or "no suffix" for suffix in others)
-        yield f"{sum(others.values())} files of other kinds in {root} are passed over ({kinds})."
+        yield f"Files of other kinds in {root} are passed over: {sum(others.values())} ({kinds})."
     if images.max() <= _TWELVE_BITS:
         yield (
             f"All images in {root} are nearly black, as 12-bit scans in 16-bit files are; save them with "

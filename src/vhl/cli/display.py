@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from vhl import words
 from vhl.engine.record import Record
 from vhl.runs.compare import Comparison, Mean, Row
 
@@ -60,8 +61,7 @@ class Board:
     def begin(self, title: str, rounds: int, done: int) -> None:
         """A run starts, or goes on: its first round may take minutes."""
         if not console.is_terminal:
-            left = "1 round" if rounds - done == 1 else f"{rounds - done} rounds"
-            console.print(f"{title}: {left} to go", markup=False, soft_wrap=True)
+            console.print(f"{title}: {words.rounds(rounds - done)} to go", markup=False, soft_wrap=True)
         elif not self._several:
             console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
         self._bars.start()

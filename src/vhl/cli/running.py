@@ -27,6 +27,7 @@ from vhl.runs.folder import RunFolder
 from vhl.runs.session import Session, default_name
 from vhl.runs.together import together
 from vhl.trackers.base import named
+from vhl.words import first_of
 
 _SHOWN = 5  # classes that a note names
 _ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory
@@ -143,8 +144,7 @@ def _missed_classes(records: Sequence[Record], classes: Sequence[str]) -> str:
     missed = [name for name, share in zip(classes, found, strict=False) if share == 0]
     if 2 * len(missed) >= len(found):
         return ""
-    more = f" and {len(missed) - _SHOWN} others" if len(missed) > _SHOWN else ""
-    return f"{', '.join(missed[:_SHOWN])}{more}"
+    return first_of(missed, _SHOWN, "others")
 
 
 def _how_to_continue(sessions: Sequence[Session], resumed: bool, track: Sequence[str]) -> str:

@@ -78,10 +78,8 @@ def mosaic_notes(experiment: Experiment) -> list[str]:
 def batch_norm_notes(experiment: Experiment, module: nn.Module) -> list[str]:
     """What is set for batch norm where there is none, or where it is fixed from the start."""
     layers = BatchNorm | nn.modules.batchnorm._BatchNorm
-    share, freeze = (
-        getattr(experiment.objective, "batch_norm_share", None),
-        experiment.training.freeze_batch_norm,
-    )
+    share = getattr(experiment.objective, "batch_norm_share", None)
+    freeze = experiment.training.freeze_batch_norm
     if any(isinstance(layer, layers) for layer in module.modules()):
         fixed = "with training.freeze_batch_norm = 0 objective.batch_norm_share changes nothing."
         return [fixed] if freeze == 0 and share is not None else []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from vhl import words
 from vhl.engine.record import Record
 from vhl.experiment import Experiment
 from vhl.runs.compare import LAST, NO_DIFFERENCE, REPEATED, Comparison, Row, final_mean
@@ -207,14 +208,10 @@ def _cost(row: Row, against: Row) -> str:
         return f"{step}, and {own.count} of {len(row.results)} seeds reached {target}."
     if other is None or other.count < len(against.results):
         rest = "never did" if other is None else "did not always"
-        return f"{step}; it reached {target} after {_rounds(own.mean)}, which the other {rest}."
+        return f"{step}; it reached {target} after {words.rounds(own.mean)}, which the other {rest}."
     images = _mean(row, "samples") / _mean(against, "samples")
-    rounds = f"{_rounds(own.mean)} instead of {other.mean:.0f}"
+    rounds = f"{words.rounds(own.mean)} instead of {other.mean:.0f}"
     return f"{step}; it reached {target} after {rounds}, with {images:.2f} times the images."
-
-
-def _rounds(count: float) -> str:
-    return f"{count:.0f} round{'' if round(count) == 1 else 's'}"
 
 
 def _at_equal_images(pairs: Sequence[_Pair]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vhl.data.sources._reading import reading
 from vhl.errors import VHLError
+from vhl.words import first_of
 
 SUFFIXES = {
     ".jpg",
@@ -30,7 +31,7 @@ SUFFIXES = {
 # Named, because some of Pillow's other formats start outside programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _CHUNK = 64  # images a task
-_NAMED = 10  # of files or folders that something is wrong with
+NAMED = 10  # of files or folders that something is wrong with
 
 
 def decode_all(
@@ -65,13 +66,7 @@ def decode_all(
 
 
 def _likewise(others: Sequence[str]) -> str:
-    return f"; likewise {first_of(others)}" if others else ""
-
-
-def first_of(names: Sequence[str]) -> str:
-    """As many as one reads."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+    return f"; likewise {first_of(others, NAMED)}" if others else ""
 
 
 def is_colour(images: np.ndarray) -> bool:

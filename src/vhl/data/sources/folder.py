@@ -10,9 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from vhl.data.images import Dataset, ImageSet
-from vhl.data.sources._decode import decode_all, first_of, is_colour
+from vhl.data.sources._decode import NAMED, decode_all, is_colour
 from vhl.data.sources._layout import Picture, empty_folders, passed_over, survey
 from vhl.data.sources.base import Source, split
+from vhl.words import first_of
 
 _TWELVE_BITS = 16  # 4,095 of 65,535, in 8 bits
 
@@ -64,7 +65,7 @@ class Folder(Source):
 def _remarks(root: Path, images: np.ndarray, pictures: Sequence[Picture]) -> Iterator[str]:
     """What would else go unnoticed: what holds no images, or none that we can read, and black scans."""
     if empty := empty_folders(root, pictures):
-        yield f"Folders without images in {root} are passed over: {first_of(empty)}."
+        yield f"Folders without images in {root} are passed over: {first_of(empty, NAMED)}."
     if others := passed_over(root):
         kinds = ", ".join(suffix or "no suffix" for suffix in others)
         yield f"Files of other kinds in {root} are passed over: {sum(others.values())} ({kinds})."

@@ -202,6 +202,30 @@ def test_a_class_of_ones_own_is_found_by_file_and_name(own_file):
         assert message in str(caught.value)
 
 
+_METHOD = """
+    def {method}(self, *given):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "meant"), [("correct_gradients", "correct_gradient"), ("agregate", "aggregate")]
+)
+def test_a_mistyped_method_of_ones_own_is_refused(tmp_path, method, meant):
+    """It would never be called: training would be FedAvg's under another name."""
+    file = tmp_path / "mistyped.py"
+    file.write_text(_OWN.replace("\nnumber = 3", _METHOD.format(method=method)))
+    with pytest.raises(VHLError, match=f"defines '{method}', which nothing calls; did you mean '{meant}'"):
+        build("algorithms", "algorithm", f"{file}:Mine")
+
+
+@pytest.mark.parametrize("method", ["correct_gradient", "_correct_gradients", "strengthen"])
+def test_other_methods_of_ones_own_are_ones_own_business(tmp_path, method):
+    file = tmp_path / "helped.py"
+    file.write_text(_OWN.replace("\nnumber = 3", _METHOD.format(method=method)))
+    assert build("algorithms", "algorithm", f"{file}:Mine").name.endswith("helped.py:Mine")
+
+
 def test_a_class_of_ones_own_is_saved_and_read_again(own_file):
     experiment = Experiment(algorithm={"name": f"{own_file}:Mine", "strength": 2})
     assert Experiment(**experiment.table()) == experiment

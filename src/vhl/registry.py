@@ -212,7 +212,21 @@ def identify(room: str, table: Mapping[str, Any]) -> tuple[type[Component], dict
         cls = factory_model(name, cls)
     elif not (is_component and issubclass(cls, base)):
         raise VHLError(f"{name} is no {singular}; subclass {base.__module__}.{base.__name__}.")
+    else:
+        _refuse_mistyped(name, cls, base)
     return cls, options
+
+
+def _refuse_mistyped(name: str, cls: type, base: type) -> None:
+    """A method called almost like one of the base's would never be called, and nobody would see it."""
+    known, theirs = set(dir(cls.__base__)), set(dir(base)) - set(dir(Component))
+    for method in vars(cls).keys() - known:
+        near = difflib.get_close_matches(method, theirs, n=1, cutoff=0.8)
+        if near and not method.startswith("_"):
+            raise VHLError(
+                f"{name} defines {method!r}, which nothing calls; did you mean {near[0]!r}? "
+                "If not, give it another name, or one with an underscore in front."
+            )
 
 
 def part(room: str, where: str, default: str | None = None) -> BeforeValidator:

@@ -299,6 +299,22 @@ def test_folders_that_hold_no_images_are_told(root, put, read, images, folders, 
     assert remarks == ([expected] if told else [])
 
 
+@pytest.mark.parametrize(
+    ("images", "empty", "told"),
+    [
+        (["train/a", "train/b"], "test", True),
+        (["n/train/a", "n/train/b"], "n/val", True),
+        (["n/train/a", "n/train/b", "n/test/a", "n/test/b"], "s/test", False),
+        (["n/a", "n/b"], "s", False),
+    ],
+)
+def test_that_test_images_are_missing_is_told(root, put, read, images, empty, told):
+    put(*(name for folder in images for name in some(folder, 5)))
+    (root / empty).mkdir(parents=True)
+    expected = f"No image in {root} is for tests alone: 20% of each class are taken."
+    assert (expected in read().remarks) == told
+
+
 @pytest.mark.parametrize(("brightest", "told"), [(4_095, True), (65_535, False)])
 def test_scans_that_come_out_black_are_told(root, read, brightest, told):
     for label in "ab":

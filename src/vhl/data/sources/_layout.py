@@ -73,6 +73,11 @@ def empty_folders(root: Path, pictures: Iterable[Picture]) -> list[str]:
     return sorted(name.as_posix() for name in names if name not in above)
 
 
+def is_for_tests(folder: str) -> bool:
+    """Whether its name says that its images are to be tested on."""
+    return _PARTS.get(PurePath(folder).name.lower()) == "test"
+
+
 def _is_hidden(name: str) -> bool:
     """As .DS_Store and __MACOSX."""
     return name.startswith((".", "__"))

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources._decode import NAMED, decode_all, is_colour
-from vhl.data.sources._layout import Picture, empty_folders, passed_over, survey
+from vhl.data.sources._layout import Picture, empty_folders, is_for_tests, passed_over, survey
 from vhl.data.sources.base import Source, split
 from vhl.words import first_of
 
@@ -58,19 +58,20 @@ class Folder(Source):
         else:
             train, test = split(whole, self.test_share, seed)
         return Dataset(
-            train, test, tuple(classes), tuple(sites), remarks=tuple(_remarks(root, images, pictures))
+            train, test, tuple(classes), tuple(sites), remarks=tuple(self._remarks(root, images, pictures))
         )
 
-
-def _remarks(root: Path, images: np.ndarray, pictures: Sequence[Picture]) -> Iterator[str]:
-    """What would else go unnoticed: what holds no images, or none that we can read, and black scans."""
-    if empty := empty_folders(root, pictures):
-        yield f"Folders without images in {root} are passed over: {first_of(empty, NAMED)}."
-    if others := passed_over(root):
-        kinds = ", ".join(suffix or "no suffix" for suffix in others)
-        yield f"Files of other kinds in {root} are passed over: {sum(others.values())} ({kinds})."
-    if images.max() <= _TWELVE_BITS:
-        yield (
-            f"All images in {root} are nearly black, as 12-bit scans in 16-bit files are; save them with "
-            "their full range."
-        )
+    def _remarks(self, root: Path, images: np.ndarray, pictures: Sequence[Picture]) -> Iterator[str]:
+        """What would else go unnoticed: what holds no images, or none that we can read, and black scans."""
+        if empty := empty_folders(root, pictures):
+            yield f"Folders without images in {root} are passed over: {first_of(empty, NAMED)}."
+            if any(map(is_for_tests, empty)) and not any(picture.part == "test" for picture in pictures):
+                yield f"No image in {root} is for tests alone: {self.test_share:.0%} of each class are taken."
+        if others := passed_over(root):
+            kinds = ", ".join(suffix or "no suffix" for suffix in others)
+            yield f"Files of other kinds in {root} are passed over: {sum(others.values())} ({kinds})."
+        if images.max() <= _TWELVE_BITS:
+            yield (
+                f"All images in {root} are nearly black, as 12-bit scans in 16-bit files are; save them with "
+                "their full range."
+            )

@@ -214,9 +214,12 @@ _METHOD = """
 def test_a_mistyped_method_of_ones_own_is_refused(tmp_path, method, meant):
     """It would never be called: training would be FedAvg's under another name."""
     file = tmp_path / "mistyped.py"
-    file.write_text(_OWN.replace("\nnumber = 3", _METHOD.format(method=method)))
-    with pytest.raises(VHLError, match=f"defines '{method}', which nothing calls; did you mean '{meant}'"):
-        build("algorithms", "algorithm", f"{file}:Mine")
+    file.write_text(
+        _OWN.replace("\nnumber = 3", _METHOD.format(method=method)) + "\nclass Child(Mine):\n    pass\n"
+    )
+    for own in ("Mine", "Child"):
+        with pytest.raises(VHLError, match=f"'{method}', which vhl never calls; did you mean '{meant}'"):
+            build("algorithms", "algorithm", f"{file}:{own}")
 
 
 @pytest.mark.parametrize("method", ["correct_gradient", "_correct_gradients", "strengthen"])

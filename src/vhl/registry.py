@@ -219,13 +219,13 @@ def identify(room: str, table: Mapping[str, Any]) -> tuple[type[Component], dict
 
 def _refuse_mistyped(name: str, cls: type, base: type) -> None:
     """A method called almost like one of the base's would never be called, and nobody would see it."""
-    known, theirs = set(dir(cls.__base__)), set(dir(base)) - set(dir(Component))
-    for method in vars(cls).keys() - known:
+    theirs = set(dir(base)) - set(dir(Component))
+    for method in sorted(set(dir(cls)) - set(dir(base))):
         near = difflib.get_close_matches(method, theirs, n=1, cutoff=0.8)
         if near and not method.startswith("_"):
             raise VHLError(
-                f"{name} defines {method!r}, which nothing calls; did you mean {near[0]!r}? "
-                "If not, give it another name, or one with an underscore in front."
+                f"{name} defines {method!r}, which vhl never calls; did you mean {near[0]!r}? "
+                "If not, give it another name, or an underscore in front."
             )
 
 

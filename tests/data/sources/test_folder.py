@@ -311,7 +311,7 @@ def test_folders_that_hold_no_images_are_told(root, put, read, images, folders, 
 def test_that_test_images_are_missing_is_told(root, put, read, images, empty, told):
     put(*(name for folder in images for name in some(folder, 5)))
     (root / empty).mkdir(parents=True)
-    expected = f"No image in {root} is for tests alone: 20% of each class are taken."
+    expected = f"{root} has no test images: 20% of each class are tested on instead."
     assert (expected in read().remarks) == told
 
 

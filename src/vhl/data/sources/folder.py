@@ -66,7 +66,7 @@ class Folder(Source):
         if empty := empty_folders(root, pictures):
             yield f"Folders without images in {root} are passed over: {first_of(empty, NAMED)}."
             if any(map(is_for_tests, empty)) and not any(picture.part == "test" for picture in pictures):
-                yield f"No image in {root} is for tests alone: {self.test_share:.0%} of each class are taken."
+                yield f"{root} has no test images: {self.test_share:.0%} of each class are tested on instead."
         if others := passed_over(root):
             kinds = ", ".join(suffix or "no suffix" for suffix in others)
             yield f"Files of other kinds in {root} are passed over: {sum(others.values())} ({kinds})."

@@ -41,7 +41,7 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	@mkdir -p benchmarks/results
-	(git rev-parse HEAD; $(BIN)/python -m pytest -q tests/engine/test_gpu.py tests/engine/test_kernels.py \
+	(git rev-parse HEAD; $(BIN)/python -m pytest -q tests/rounds/test_gpu.py tests/training/test_kernels.py \
 	  tests/models/test_kernels.py) | tee benchmarks/results/gpu-tests.txt
 
 bench: $(READY)

@@ -19,14 +19,14 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from vhl.algorithms.base import Server
-from vhl.engine.problem import Problem
-from vhl.engine.step import plain_pieces
-from vhl.engine.task import Job
-from vhl.engine.trainer import Trainer
 from vhl.errors import VHLError
 from vhl.experiment import Training
+from vhl.rounds.problem import Problem
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors
+from vhl.training.step import plain_pieces
+from vhl.training.task import Job
+from vhl.training.trainer import Trainer
 
 
 def curvature(trainer: Trainer) -> float:

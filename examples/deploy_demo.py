@@ -10,9 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from vhl.deploy.folder import write_app
+from vhl.deploy.local import LocalDeployment
 from vhl.experiment import Experiment
-from vhl.flower.folder import write_app
-from vhl.flower.local import LocalDeployment
 from vhl.runs.folder import RunFolder
 
 RUNS = Path("runs").absolute()

@@ -20,14 +20,16 @@ from torch.nn import functional as F
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source
-from vhl.engine.problem import Problem
-from vhl.engine.record import Record
-from vhl.engine.simulation import Simulation, State
-from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.base import Batch, Objective, weighted_mean
+from vhl.rounds.problem import Problem
+from vhl.rounds.simulation import Simulation, State
+from vhl.rounds.workshop import Workshop
+from vhl.runs.record import Record
+
+pytest_plugins = ["engine_fixtures", "run_fixtures"]
 
 
 class _ArraySource(Source):

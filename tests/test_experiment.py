@@ -14,13 +14,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vhl.algorithms.fedprox import FedProx
+from vhl.config.registry import available, find
 from vhl.data.sources.base import Source
-from vhl.distances.base import Distance
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, Experiment, Seeds, Training, merge, options, read_toml, suggest_key
 from vhl.experiment import settings as all_settings
+from vhl.objectives.distances.base import Distance
 from vhl.objectives.vhl import VHL
-from vhl.registry import available, find
 from vhl.virtual.base import Generator
 
 # --- any valid experiment --------------------------------------------------------------------------------

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from vhl.classifier import load_model
-    from vhl.distances.supcon import supcon
-    from vhl.engine.record import Record
-    from vhl.engine.simulation import Simulation, simulate
     from vhl.errors import VHLError
     from vhl.experiment import Experiment
+    from vhl.objectives.distances.supcon import supcon
+    from vhl.rounds.simulation import Simulation, simulate
+    from vhl.runs.classifier import load_model
+    from vhl.runs.record import Record
     from vhl.virtual.tensors import virtual_images
 
 _HOMES = {
     "Experiment": "vhl.experiment",
-    "Record": "vhl.engine.record",
-    "Simulation": "vhl.engine.simulation",
+    "Record": "vhl.runs.record",
+    "Simulation": "vhl.rounds.simulation",
     "VHLError": "vhl.errors",
-    "load_model": "vhl.classifier",
-    "simulate": "vhl.engine.simulation",
-    "supcon": "vhl.distances.supcon",
+    "load_model": "vhl.runs.classifier",
+    "simulate": "vhl.rounds.simulation",
+    "supcon": "vhl.objectives.distances.supcon",
     "virtual_images": "vhl.virtual.tensors",
 }
 

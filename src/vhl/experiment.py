@@ -20,13 +20,13 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from vhl.algorithms.base import Algorithm
-from vhl.component import Component, in_a_list
+from vhl.config.component import Component, in_a_list
+from vhl.config.registry import available, explain, identify, part, suggest
 from vhl.data.partitions.base import Partition
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
 from vhl.models.base import Model
 from vhl.objectives.base import Objective
-from vhl.registry import available, explain, identify, part, suggest
 from vhl.virtual.base import Generator
 
 PARTS = {

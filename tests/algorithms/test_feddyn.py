@@ -10,7 +10,7 @@ TRAINING = {"lr": 0.5, "momentum": 0.25}
 
 @pytest.fixture
 def feddyn(point_simulation, monkeypatch):
-    monkeypatch.setattr("vhl.engine.simulation.sample", lambda *_: [0, 1])
+    monkeypatch.setattr("vhl.rounds.simulation.sample", lambda *_: [0, 1])
 
     def make(points, **options):
         return point_simulation(

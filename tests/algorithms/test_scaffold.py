@@ -12,7 +12,7 @@ TRAINING = {"lr": 0.5, "momentum": 0.25}
 
 @pytest.fixture
 def scaffold(point_simulation, monkeypatch):
-    monkeypatch.setattr("vhl.engine.simulation.sample", lambda *_: [0, 1])
+    monkeypatch.setattr("vhl.rounds.simulation.sample", lambda *_: [0, 1])
 
     def make(**options):
         return point_simulation(

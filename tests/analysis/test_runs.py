@@ -15,13 +15,13 @@ from torch import nn
 from vhl.analysis import runs as measured
 from vhl.analysis.margin import mean_margin
 from vhl.analysis.runs import measure_run
-from vhl.engine.vectors import Layout
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
+from vhl.models.vectors import Layout
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors
-from vhl.runs.session import Session
+from vhl.session.session import Session
 from vhl.virtual.base import Generator
 from vhl.virtual.noise import Noise
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from vhl.bench.measure import busy_seconds, ceiling, measure
-from vhl.engine import lane
-from vhl.engine.lane import Span
-from vhl.engine.numerics import Numerics
 from vhl.experiment import Experiment
+from vhl.training import lane
+from vhl.training.lane import Span
+from vhl.training.precision import Numerics
 
 
 def experiment(small_digits, **settings):
@@ -41,7 +41,7 @@ def test_images_of_all_rounds_but_the_first(small_digits, tmp_path):
 
 def test_time_in_which_nothing_is_trained(small_digits, tmp_path, monkeypatch):
     """Evaluation is made to take longer than all the rest."""
-    from vhl.engine import simulation
+    from vhl.rounds import simulation
 
     evaluate = simulation.Evaluator.start
 

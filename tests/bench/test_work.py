@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from vhl.bench.work import Data, Work
-from vhl.engine.problem import Problem
-from vhl.engine.sampling import sample
 from vhl.experiment import Experiment
+from vhl.rounds.problem import Problem
+from vhl.rounds.sampling import sample
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from vhl.cli import display
-from vhl.engine.record import Record
 from vhl.runs.compare import Comparison, Result, Row
+from vhl.runs.record import Record
 
 ACCURACIES = [0.25, None, 0.125]
 Make = Callable[..., Record]

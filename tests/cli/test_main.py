@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import vhl
-from vhl.engine.simulation import Simulation
+from vhl.rounds.simulation import Simulation
 
 
 def test_help_needs_nothing_heavy() -> None:
@@ -205,7 +205,7 @@ def test_stopped_before_anything_began(vhl_: Any, tmp_path: Path, monkeypatch: p
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vhl.engine.problem.virtual_set", stopped)
+    monkeypatch.setattr("vhl.rounds.problem.virtual_set", stopped)
     answer = vhl_("run")
     assert answer.code == 130 and answer.err.strip() == "vhl: stopped."
     assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]

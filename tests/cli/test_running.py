@@ -18,10 +18,10 @@ from rich.console import Console
 
 from vhl.cli import display, running
 from vhl.cli.commands import sweep
-from vhl.engine.record import Record
-from vhl.engine.simulation import Simulation
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.rounds.simulation import Simulation
+from vhl.runs.record import Record
 
 Metrics = Callable[[Path], list[dict[str, Any]]]
 NAMES = ["x-seed0", "x-seed1", "x-seed2"]
@@ -225,7 +225,7 @@ def test_ctrl_c_before_any_run_has_begun(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vhl.engine.problem.virtual_set", stopped)
+    monkeypatch.setattr("vhl.rounds.problem.virtual_set", stopped)
     answer = vhl(*seeds, "--at-once=2")
     assert answer.code == 130 and answer.err.strip() == "vhl: stopped."
     assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vhl.cli import settings
+from vhl.config.registry import available
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, Engine, Experiment, Seeds, Training
-from vhl.registry import available
 
 REQUIRED = {"folder": "folder:pictures", "npz": "npz:file.npz", "dataset": "dataset:digits"}
 """How to name a component that cannot do without one of its options."""

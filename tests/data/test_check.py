@@ -5,12 +5,12 @@ import hashlib
 import numpy as np
 import pytest
 
+from vhl.config.registry import available
 from vhl.data.check import check, listing
 from vhl.data.sources._official import Fingerprint, OfficialFile
 from vhl.data.sources.cifar10 import CIFAR10
 from vhl.data.sources.svhn import SVHN
 from vhl.errors import VHLError
-from vhl.registry import available
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from vhl.algorithms.base import Server
-from vhl.engine.problem import Problem
-from vhl.engine.step import plain_pieces
-from vhl.engine.task import Job
-from vhl.engine.trainer import Trainer
 from vhl.experiment import Experiment, Training
+from vhl.rounds.problem import Problem
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors
-from vhl.runs.session import Session
+from vhl.session.session import Session
+from vhl.training.step import plain_pieces
+from vhl.training.task import Job
+from vhl.training.trainer import Trainer
 
 FILE = Path(__file__).parents[2] / "examples" / "curvature.py"
 SCRIPT = SimpleNamespace(**runpy.run_path(str(FILE)))

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from vhl.engine.problem import Problem
+from vhl.config.registry import available, build
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.models.files import head_names
-from vhl.registry import available, build
+from vhl.rounds.problem import Problem
 
 _OWN = """
 from torch import nn

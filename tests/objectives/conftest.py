@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from vhl.distances.base import Distance
 from vhl.objectives.base import Batch
+from vhl.objectives.distances.base import Distance
 
 
 class _Recorder(Distance):

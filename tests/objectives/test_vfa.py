@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from vhl.distances.supcon import SupCon
+from vhl.objectives.distances.supcon import SupCon
 from vhl.objectives.vfa import VFA
 
 _LENGTHS = {"last": 6, "stage2": 18}

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from vhl.distances.supcon import SupCon
+from vhl.config.registry import build
 from vhl.errors import VHLError
+from vhl.objectives.distances.supcon import SupCon
 from vhl.objectives.naive import Naive
 from vhl.objectives.vhl import VHL
-from vhl.registry import build
 
 
 @pytest.mark.parametrize(

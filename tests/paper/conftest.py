@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from vhl.engine.record import Record
 from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
+from vhl.runs.record import Record
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,10 @@ from matplotlib.lines import Line2D
 from PIL import Image
 from safetensors.torch import load_file
 
-from vhl.engine.simulation import Simulation
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures import FIGURES, draw
 from vhl.paper.rows import rows
+from vhl.rounds.simulation import Simulation
 from vhl.runs.digest import Digest
 from vhl.runs.folder import RunFolder
 

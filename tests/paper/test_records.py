@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from vhl.engine.record import Record
 from vhl.experiment import Experiment
 from vhl.paper.records import Records
 from vhl.runs.digest import Digest
 from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
 
 
 def test_theory_stays_and_a_longer_record_too(a_record: Callable[..., Record], tmp_path: Path) -> None:

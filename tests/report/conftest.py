@@ -16,9 +16,9 @@ import torch
 from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
 
-from vhl.engine.record import Record
 from vhl.experiment import Experiment
 from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
 
 Write = Callable[..., RunFolder]
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from vhl.engine.record import Record
 from vhl.report.content import content
 from vhl.report.serve import serving
 from vhl.report.write import write_report
 from vhl.runs.compare import compare
 from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
 
 Write = Callable[..., RunFolder]
 SECONDS = 6

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from vhl.algorithms.base import Server
-from vhl.engine.record import Record
-from vhl.engine.simulation import State
 from vhl.experiment import Experiment
+from vhl.rounds.simulation import State
 from vhl.runs.folder import RunFolder, find_runs
+from vhl.runs.record import Record
 
 
 def a_record(round_: int, **measured: Any) -> Record:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from vhl.classifier import classifier
 from vhl.data.images import ImageSet
 from vhl.experiment import Experiment
+from vhl.runs.classifier import classifier
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import trained_model
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vhl.config.registry import build
 from vhl.data.images import ImageSet
 from vhl.data.sources.digits import Digits
 from vhl.errors import VHLError
-from vhl.registry import build
 from vhl.virtual.dataset import LabelledDataset
 from vhl.virtual.sets import virtual_set
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vhl.registry import build
+from vhl.config.registry import build
 from vhl.virtual.base import Workplace
 
 SHAPE = (8, 8, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import RidgeClassifier
 
-from vhl.component import Component
+from vhl.config.component import Component
 from vhl.data.images import ImageSet, ImageStream
 from vhl.data.sources.digits import Digits
 from vhl.errors import VHLError

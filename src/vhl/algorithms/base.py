@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from vhl.component import Component
+from vhl.config.component import Component
 
 if TYPE_CHECKING:
     from torch import Tensor

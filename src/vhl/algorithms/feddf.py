@@ -8,7 +8,7 @@ from pydantic import Field, SerializeAsAny
 
 from vhl.algorithms.base import Distillation
 from vhl.algorithms.fedavg import FedAvg
-from vhl.registry import part
+from vhl.config.registry import part
 from vhl.virtual.base import Generator
 
 

@@ -14,16 +14,16 @@ from vhl.analysis.margin import Samples
 from vhl.analysis.theory import Terms, measure
 from vhl.data.images import ImageSet
 from vhl.data.sources.base import data_directory
-from vhl.engine.evaluation import look
-from vhl.engine.fitness import is_linear
-from vhl.engine.problem import Problem
-from vhl.engine.stream import Stream
-from vhl.engine.vectors import FlatModel
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import read_json, write_json
+from vhl.models.vectors import FlatModel
+from vhl.rounds.checks import is_linear
+from vhl.rounds.evaluation import look
+from vhl.rounds.problem import Problem
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import kept_rounds, saved_tensors
+from vhl.training.stream import Stream
 from vhl.virtual.base import Workplace
 from vhl.virtual.sets import virtual_set
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import torch
 
-from vhl.engine.lane import Mark, Span
-from vhl.engine.numerics import Numerics
-from vhl.engine.problem import Problem
-from vhl.engine.record import Record
-from vhl.engine.simulation import Simulation
-from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.rounds.problem import Problem
+from vhl.rounds.simulation import Simulation
+from vhl.rounds.workshop import Workshop
+from vhl.runs.record import Record
+from vhl.training.lane import Mark, Span
+from vhl.training.precision import Numerics
 
 
 @dataclass(frozen=True)

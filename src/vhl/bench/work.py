@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from vhl.engine.sampling import clients_per_round
 from vhl.errors import VHLError
+from vhl.rounds.sampling import clients_per_round
 
 if TYPE_CHECKING:
-    from vhl.engine.problem import Problem
+    from vhl.rounds.problem import Problem
 
 TEST_BATCH = 500
 """Images of the test set at a time."""

@@ -19,9 +19,9 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
-from vhl import words
-from vhl.engine.record import Record
+from vhl import text as words
 from vhl.runs.compare import Comparison, Mean, Row
+from vhl.runs.record import Record
 
 
 class _Console(Console):

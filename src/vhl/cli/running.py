@@ -13,21 +13,21 @@ from typing import Any
 from rich.markup import escape
 
 from vhl.cli.display import Board, console, making_images, percent
-from vhl.engine.problem import choose_device
-from vhl.engine.record import Record
-from vhl.engine.threads import choose_threads
-from vhl.engine.workshop import Workshop
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.report.content import content
 from vhl.report.serve import serving
 from vhl.report.write import write_report
+from vhl.rounds.problem import choose_device
+from vhl.rounds.workshop import Workshop
 from vhl.runs.compare import compare
 from vhl.runs.folder import RunFolder
-from vhl.runs.session import Session, default_name
-from vhl.runs.together import together
-from vhl.trackers.base import named
-from vhl.words import first_of
+from vhl.runs.record import Record
+from vhl.session.session import Session, default_name
+from vhl.session.together import together
+from vhl.session.trackers.base import named
+from vhl.text import first_of
+from vhl.training.threads import choose_threads
 
 _SHOWN = 5  # classes that a note names
 _ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory

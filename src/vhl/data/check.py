@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from vhl.config.registry import available, build
 from vhl.data.images import Dataset
 from vhl.data.sources._official import Fingerprint
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
-from vhl.registry import available, build
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vhl.config.registry import identify
 from vhl.data.check import check
 from vhl.data.sources._official import OfficialFile
 from vhl.data.sources._reading import get_command
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
-from vhl.registry import identify
 
 _CHUNK = 1 << 16
 

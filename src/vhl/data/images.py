@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field, field_validator
 
-from vhl.component import Component, in_a_list
+from vhl.config.component import Component, in_a_list
 from vhl.errors import VHLError
 
 _CHUNK = 1_000  # images whose pixels are counted at a time: bounds memory

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from vhl.component import Component
-from vhl.registry import _names
+from vhl.config.component import Component
+from vhl.config.registry import _names
 
 if TYPE_CHECKING:
     from torch import nn

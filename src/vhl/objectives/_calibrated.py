@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from vhl.distances.base import Distance
-from vhl.distances.supcon import SupCon
+from vhl.config.registry import part
 from vhl.models.base import ALIASES
 from vhl.objectives.base import Objective
-from vhl.registry import part
+from vhl.objectives.distances.base import Distance
+from vhl.objectives.distances.supcon import SupCon
 
 
 class Calibrated(Objective):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from vhl.component import Component
+from vhl.config.component import Component
 from vhl.errors import VHLError
 
 if TYPE_CHECKING:

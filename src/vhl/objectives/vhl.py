@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from vhl.distances.supcon import SupCon, supcon
 from vhl.objectives._calibrated import Calibrated
 from vhl.objectives.base import Batch, full_precision
+from vhl.objectives.distances.supcon import SupCon, supcon
 from vhl.objectives.naive import Naive
 
 

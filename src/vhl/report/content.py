@@ -15,7 +15,6 @@ import numpy as np
 from torch import Tensor
 
 from vhl import __version__
-from vhl.engine.record import Record
 from vhl.errors import VHLError
 from vhl.files import read_json
 from vhl.models.files import read_tensors
@@ -26,6 +25,7 @@ from vhl.runs.command import command_of
 from vhl.runs.compare import LAST, Comparison, Result, Row, compare
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
 
 POINTS = 800
 """Samples in one picture of features: t-SNE takes seconds for so many."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from vhl import words
-from vhl.engine.record import Record
+from vhl import text as words
 from vhl.experiment import Experiment
 from vhl.runs.compare import LAST, NO_DIFFERENCE, REPEATED, Comparison, Row, final_mean
 from vhl.runs.dotted import dotted
+from vhl.runs.record import Record
 
 _SURE = 0.95
 _NORMAL = 1.959964

@@ -7,7 +7,7 @@ import shlex
 import tomllib
 from typing import Any
 
-from vhl.component import Component
+from vhl.config.component import Component
 from vhl.experiment import PARTS, Experiment
 from vhl.runs.dotted import dotted
 

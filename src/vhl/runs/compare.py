@@ -8,12 +8,12 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vhl.engine.record import Record
 from vhl.errors import VHLError
 from vhl.experiment import Engine, Experiment
 from vhl.files import read_json
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
 
 LAST = 0.1
 """Share of the rounds that count as the last ones."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vhl.engine.record import Record
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import read_json, write_bytes
 from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
 
 _COLUMNS = (
     "accuracy",

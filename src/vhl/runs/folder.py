@@ -30,14 +30,14 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vhl.algorithms.base import Server, Vectors
-from vhl.engine.record import Record
-from vhl.engine.simulation import State
 from vhl.errors import VHLError
 from vhl.experiment import Engine, Experiment
 from vhl.files import cannot_write, read_json, write_bytes, write_json, write_tensors
 from vhl.models.files import read_tensors
+from vhl.rounds.simulation import State
 from vhl.runs.dotted import dotted
 from vhl.runs.origin import Origin
+from vhl.runs.record import Record
 
 _RESUMABLE = {
     "rounds",

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vhl.classifier import Signature
-from vhl.engine.vectors import Layout
 from vhl.errors import VHLError
 from vhl.models.files import cut_head, head_names, read_tensors
+from vhl.models.vectors import Layout
+from vhl.runs.classifier import Signature
 from vhl.runs.folder import RunFolder
 
 

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from vhl.config.registry import own_file, remember_file
 from vhl.experiment import Experiment
 from vhl.files import read_json, write_json
-from vhl.registry import own_file, remember_file
 from vhl.runs.dotted import dotted
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from pydantic import Field, SerializeAsAny
 
+from vhl.config.registry import part
 from vhl.data.images import ImageSet
 from vhl.data.sources.base import Source, data_directory, set_channels
 from vhl.errors import VHLError
-from vhl.registry import part
 from vhl.virtual._pixels import assemble, resize
 from vhl.virtual.base import DEFAULT, Generator, Shape, Workplace
 

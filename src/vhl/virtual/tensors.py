@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vhl.config.registry import build
 from vhl.data.sources.base import data_directory
-from vhl.registry import build
 from vhl.virtual.base import Generator
 from vhl.virtual.sets import virtual_set
 

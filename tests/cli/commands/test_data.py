@@ -9,8 +9,8 @@ import pytest
 
 from vhl.cli import display
 from vhl.cli.commands import data
+from vhl.config.registry import available
 from vhl.data.check import Report
-from vhl.registry import available
 
 
 def cifar10(directory: Path) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vhl.deploy import local
+from vhl.deploy.folder import read_settings
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
-from vhl.flower import local
-from vhl.flower.folder import read_settings
 
 
 def test_init(vhl: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from vhl.cli import display
+from vhl.config.registry import available
 from vhl.experiment import PARTS, options, settings
-from vhl.registry import available
 
 
 @pytest.fixture(autouse=True)

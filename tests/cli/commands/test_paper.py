@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from vhl.cli import display
-from vhl.engine.simulation import Simulation
 from vhl.errors import VHLError
 from vhl.paper import queue
 from vhl.paper.document import renewed
@@ -21,6 +20,7 @@ from vhl.paper.evidence import Evidence
 from vhl.paper.row import Row
 from vhl.paper.rows import TABLES
 from vhl.paper.rows import rows as rows_of_the_paper
+from vhl.rounds.simulation import Simulation
 from vhl.runs.compare import final_mean
 from vhl.runs.digest import Digest
 from vhl.runs.folder import RunFolder

@@ -13,10 +13,10 @@ import pytest
 
 from vhl.cli import running
 from vhl.cli.display import Board
-from vhl.engine.record import Record
 from vhl.report.serve import LiveServer, serving
 from vhl.runs.compare import compare
 from vhl.runs.folder import RunFolder, find_runs
+from vhl.runs.record import Record
 
 
 def on(page: Path | str) -> dict[str, Any]:

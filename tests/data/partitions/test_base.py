@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vhl.config.registry import available, build
 from vhl.data.partitions.base import count_matrix, heterogeneity
-from vhl.registry import available, build
 
 
 def test_count_matrix_counts_each_client_and_class() -> None:

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from vhl.config.registry import build
 from vhl.data.partitions.centralized import Centralized
 from vhl.errors import VHLError
-from vhl.registry import build
 
 
 def test_one_client_holds_everything(make_dataset) -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vhl.config.registry import build
 from vhl.data.partitions.given import Given
 from vhl.errors import VHLError
-from vhl.registry import build
 
 
 def test_client_is_a_site_in_the_order_of_the_names(make_dataset) -> None:

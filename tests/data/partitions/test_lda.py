@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
+from vhl.config.registry import build
 from vhl.data.partitions.lda import LDA
 from vhl.errors import VHLError
-from vhl.registry import build
 
 # A shuffle draws the same random numbers whatever it shuffles, so class sizes alone decide client sizes:
 # 5,000 labels of each class, in any order, stand for CIFAR-10.

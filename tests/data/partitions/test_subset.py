@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vhl.config.registry import build
 from vhl.data.partitions.base import count_matrix, heterogeneity
 from vhl.data.partitions.subset import Subset
 from vhl.errors import VHLError
-from vhl.registry import build
 
 CIFAR10_LABELS = np.tile(np.arange(10), 5000)
 

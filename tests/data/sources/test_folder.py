@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vhl.config.registry import build
 from vhl.data.sources.folder import Folder
 from vhl.errors import VHLError
-from vhl.registry import build
 
 
 @pytest.fixture

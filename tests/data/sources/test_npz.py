@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vhl.config.registry import build
 from vhl.data.sources.npz import Npz
-from vhl.registry import build
 
 
 @pytest.fixture

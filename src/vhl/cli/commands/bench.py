@@ -16,12 +16,12 @@ from vhl.bench.work import Round, Work
 from vhl.cli import settings
 from vhl.cli.commands.run import with_seeds
 from vhl.cli.display import console, short
-from vhl.engine.numerics import Numerics
-from vhl.engine.problem import Problem, choose_device
-from vhl.engine.threads import choose_threads
 from vhl.experiment import Experiment
 from vhl.files import write_json
+from vhl.rounds.problem import Problem, choose_device
 from vhl.runs.environment import environment
+from vhl.training.precision import Numerics
+from vhl.training.threads import choose_threads
 
 BASE = {"data": "cifar10", "model": "resnet18", "objective": "plain", "clients_per_round": 5}
 """What is measured where nothing else is said."""

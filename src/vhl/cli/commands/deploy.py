@@ -15,7 +15,7 @@ from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 from vhl.experiment import Experiment, read_toml
 from vhl.runs.folder import RunFolder
-from vhl.runs.session import default_name
+from vhl.session.session import default_name
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -26,7 +26,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _init(arguments: argparse.Namespace) -> None:
-    from vhl.flower.folder import write_app
+    from vhl.deploy.folder import write_app
 
     experiment = settings.read(arguments.settings)
     if arguments.test != "experiment" and not _sets_partition(arguments.settings):
@@ -63,7 +63,7 @@ def _on_this_machine(test: str) -> str:
 
 
 def _keys(arguments: argparse.Namespace) -> None:
-    from vhl.flower.keys import make_authority, make_node_key
+    from vhl.deploy.keys import make_authority, make_node_key
 
     folder = arguments.folder
     if arguments.whose == "server":
@@ -75,7 +75,7 @@ def _keys(arguments: argparse.Namespace) -> None:
 
 
 def _commands(arguments: argparse.Namespace) -> None:
-    from vhl.flower.commands import commands
+    from vhl.deploy.commands import commands
 
     print(commands(arguments.app, arguments.host, arguments.site))  # noqa: T201 - as it is: rich would fold lines
 
@@ -112,8 +112,8 @@ def _check_parts(experiment: Experiment, sites: int) -> None:
 
 
 def _run(experiment: Experiment, arguments: argparse.Namespace, folder: Path) -> None:
-    from vhl.flower.folder import write_app
-    from vhl.flower.local import LocalDeployment
+    from vhl.deploy.folder import write_app
+    from vhl.deploy.local import LocalDeployment
 
     runs = arguments.runs_dir.absolute()
     chosen = {"sites": arguments.sites, "test": "experiment", "runs-dir": str(runs), "wait": 120}

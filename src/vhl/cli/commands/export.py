@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from vhl.classifier import save_classifier
 from vhl.cli.display import console
+from vhl.runs.classifier import save_classifier
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import trained_model
 

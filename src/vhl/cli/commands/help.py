@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from vhl.cli.display import console
+from vhl.config.registry import available, identify, suggest
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, options, options_of, settings, suggest_key
-from vhl.registry import available, identify, suggest
 
 _INSIDE = "objective.distance"
 _ROOMS = {**PARTS, _INSIDE: "distances"}

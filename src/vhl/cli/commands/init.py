@@ -8,10 +8,10 @@ from typing import Any
 import tomli_w
 
 from vhl.cli.display import console
+from vhl.config.registry import available, build
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, Experiment, Seeds, Training
 from vhl.files import write_bytes
-from vhl.registry import available, build
 
 _INTRO = """\
 # An experiment. Every line is optional: what is commented out is the default.

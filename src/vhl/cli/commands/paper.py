@@ -11,6 +11,7 @@ from rich.table import Table
 
 from vhl.cli.display import console, errors, short
 from vhl.cli.running import run_all
+from vhl.config.registry import suggest
 from vhl.errors import VHLError
 from vhl.paper.document import refresh
 from vhl.paper.evidence import Evidence, generator
@@ -20,7 +21,6 @@ from vhl.paper.records import Records
 from vhl.paper.row import Row
 from vhl.paper.rows import TABLES
 from vhl.paper.table import every_table
-from vhl.registry import suggest
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from vhl.classifier import Classifier, classifier, load_model
 from vhl.cli.display import console, percent
 from vhl.data.sources._decode import SUFFIXES
 from vhl.errors import VHLError
+from vhl.runs.classifier import Classifier, classifier, load_model
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import trained_model
 

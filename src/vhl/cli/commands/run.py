@@ -9,7 +9,7 @@ from vhl.cli.display import comparison_table, console
 from vhl.cli.running import live, report, run_all
 from vhl.experiment import Experiment
 from vhl.runs.compare import compare
-from vhl.runs.session import default_name
+from vhl.session.session import default_name
 
 
 def main(arguments: argparse.Namespace) -> None:

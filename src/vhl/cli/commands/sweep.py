@@ -12,7 +12,7 @@ from vhl.cli.values import split_values
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.compare import compare
-from vhl.runs.sweep import grid, name_of
+from vhl.session.sweep import grid, name_of
 
 
 def main(arguments: argparse.Namespace) -> None:

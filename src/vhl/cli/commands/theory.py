@@ -10,10 +10,10 @@ from rich.table import Table
 from vhl.analysis.runs import measure_run
 from vhl.analysis.theory import Terms
 from vhl.cli.display import console, percent
+from vhl.config.registry import build
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.paper.records import Records
-from vhl.registry import build
 from vhl.runs.folder import RunFolder
 
 _COLUMNS = (

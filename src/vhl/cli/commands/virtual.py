@@ -10,9 +10,9 @@ import numpy as np
 from vhl.cli import settings
 from vhl.cli.display import console, making_images, percent
 from vhl.data.sources.base import data_directory
-from vhl.engine.problem import choose_device
 from vhl.errors import VHLError
 from vhl.files import write_bytes
+from vhl.rounds.problem import choose_device
 from vhl.virtual.sets import picture, separability, virtual_set
 
 

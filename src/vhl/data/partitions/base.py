@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vhl.component import Component
+from vhl.config.component import Component
 from vhl.data.images import Dataset
 
 

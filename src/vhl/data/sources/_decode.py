@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vhl.data.sources._reading import reading
 from vhl.errors import VHLError
-from vhl.words import first_of
+from vhl.text import first_of
 
 SUFFIXES = {
     ".jpg",

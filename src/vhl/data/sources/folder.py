@@ -13,7 +13,7 @@ from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources._decode import NAMED, decode_all, is_colour
 from vhl.data.sources._layout import Picture, empty_folders, is_for_tests, passed_over, survey
 from vhl.data.sources.base import Source, split
-from vhl.words import first_of
+from vhl.text import first_of
 
 _TWELVE_BITS = 16  # 4,095 of 65,535, in 8 bits
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from vhl.config.registry import suggest
 from vhl.errors import VHLError
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures.features import features_of
 from vhl.paper.figures.plots import ablation, convergence, drift, light, main
 from vhl.paper.figures.theory import theory
-from vhl.registry import suggest
 from vhl.report.figures.files import METADATA, save
 
 __all__ = ["FIGURES", "draw"]

@@ -1,0 +1,59 @@
+"""What the server asks of a site and what the site says back, beside the vectors; checked on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from vhl.deploy.wire import RefusedError
+
+
+class _Said(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RefusedError(f"{cls.__name__.lower()}: {where} {first['msg']}") from None
+
+
+class Order(_Said):
+    """Local training in one round, or an evaluation after it."""
+
+    round: int = Field(ge=0)
+    """Rounds done before it."""
+    rate: float = Field(ge=0)
+    state: int | None = None
+    """The order after which the site's own state counts; none if it is to begin anew."""
+
+
+class Sight(_Said):
+    """What an answer is about: a look at the server's model, by a site with so many training images."""
+
+    run: str
+    round: int
+    samples: int
+
+
+class Report(Sight):
+    """What came of local training, but for the vectors."""
+
+    totals: dict[str, float]
+    """Sums over steps: each loss term, and right predictions."""
+    keeps_state: bool
+    """Whether the site has kept something for its next order."""
+    lost_state: bool
+    """Whether the state that the order names was not there."""
+
+
+class Complaint(_Said):
+    """Why a site did not do what it was asked."""
+
+    code: str = Field(max_length=20)
+    sentence: str = Field(max_length=200)

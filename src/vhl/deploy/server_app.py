@@ -1,0 +1,188 @@
+"""The server's half as a Flower ServerApp: the simulator's rounds, in a run folder like any other."""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import Context
+from flwr.common.logger import log
+from flwr.serverapp import Grid, ServerApp
+
+from vhl.config.registry import build
+from vhl.data.images import Dataset, ImageSet
+from vhl.data.sources.base import Source, data_directory
+from vhl.deploy.fleet import Fleet, Note, Patience
+from vhl.deploy.folder import SETTINGS
+from vhl.deploy.remote import DeployedProblem
+from vhl.deploy.terms import Facts, Terms, agree, read_experiment
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.report.write import write_report
+from vhl.rounds.problem import Problem
+from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
+from vhl.session.session import Session
+from vhl.training.threads import choose_threads
+
+_OWN = "experiment"
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the run's configuration says."""
+
+    sites: int
+    test: str
+    """``experiment``, ``folder:PATH`` or ``npz:PATH``; nothing where the sites' held-out images count."""
+    classes: tuple[str, ...]
+    """The classes, where sites shall not agree on them by themselves."""
+    runs: Path
+    data_dir: Path
+    resume: bool
+    patience: Patience
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Settings:
+        chosen = {key: config.get(key, default) for key, (default, _) in SETTINGS.items()}
+        classes = unicodedata.normalize("NFC", str(chosen["classes"]))  # as those of the sites' folders
+        names = [name.strip() for name in classes.split(",")]
+
+        def number(key: str, kind: Callable[[str], _Number], least: int) -> _Number:
+            try:
+                if (found := kind(str(chosen[key]))) >= least:
+                    return found
+            except ValueError:
+                pass
+            raise VHLError(
+                f"{key} = {chosen[key]!r} in the run's settings is no number from {least} up; change it in "
+                "app/pyproject.toml or --run-config."
+            )
+
+        return cls(
+            sites=number("sites", int, 1),
+            test=str(chosen["test"]),
+            classes=tuple(name for name in names if name),
+            runs=Path(str(chosen["runs-dir"])),
+            data_dir=data_directory(str(chosen["data-dir"])),
+            resume=bool(chosen["resume"]),
+            patience=Patience(
+                reply=number("round-timeout", float, 0),
+                sites=number("wait", float, 0),
+                least=number("min-sites", int, 0),
+            ),
+        )
+
+
+def make_server_app(experiment: Path) -> ServerApp:
+    """The app of the experiment in a TOML file."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        def note(sentence: str) -> None:
+            log(logging.INFO, sentence)
+
+        choose_threads()
+        try:
+            folder = serve(grid, Experiment.read(experiment), Settings.read(context.run_config), note)
+            note(f"report: {folder.path / 'report.html'}")
+        except VHLError as error:
+            log(logging.ERROR, str(error))
+            raise
+
+    return app
+
+
+def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) -> RunFolder:
+    """Run the rounds that are left, and write the run's page."""
+    read_experiment({"experiment": experiment.table()})  # as every site will, and with an error now
+    fleet = Fleet(grid, experiment, settings.patience, note)
+
+    session: Session
+
+    def problem(named: Experiment) -> Problem:
+        return _problem(named, session.folder, fleet, settings)
+
+    session = Session(
+        experiment,
+        settings.runs,
+        resume=settings.resume,
+        data_dir=settings.data_dir,
+        on_note=note,
+        make_problem=problem,
+    )
+    folder = session.folder
+    if folder.exists and not settings.resume:
+        raise VHLError(
+            f"{folder.path} exists already; `flwr run app vhl --run-config 'resume=true'` "
+            "continues it, another `name` in app/experiment.toml begins another."
+        )
+    for record in session:
+        note(_describe(record, session.experiment, folder.data()["test_samples"]))
+    write_report([folder], folder.path / "report.html")
+    return folder
+
+
+def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Problem:
+    """From what sites say, or have said when the run began."""
+    if folder.exists:
+        known = folder.data().get("deployment")
+        if known is None:
+            raise VHLError(f"{folder.path} is no run of sites; choose another name.")
+        facts, run = [Facts.read(own) for own in known["facts"]], known["run"]
+        fleet.reunite(facts)
+    else:
+        facts, run = fleet.gather(settings.sites), uuid.uuid4().hex
+    terms, counts = agree(run, experiment, facts, settings.classes)
+    fleet.note(_describe_classes(terms, counts))
+    own, terms = _own_data(terms, settings)
+    return DeployedProblem(terms, counts, fleet, own, settings.data_dir)
+
+
+def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
+    """The server's images to test on, in these terms; the experiment's own also say mean and deviation."""
+    if not settings.test:
+        return None, terms
+    seed, directory = terms.experiment.seeds.data, settings.data_dir
+    if settings.test == _OWN:
+        source = terms.experiment.data
+        dataset = source.load(directory, seed)
+        mean, std = source.statistics(dataset.train.images)
+        return terms.fit(dataset), replace(terms, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
+    given = build("sources", "test", settings.test)
+    assert isinstance(given, Source)
+    sized = given.model_copy(update={"size": terms.shape[0], "channels": terms.shape[2]})
+    dataset = terms.fit(sized.load(directory, seed))
+    both = ImageSet(
+        np.concatenate([dataset.train.images, dataset.test.images]),
+        np.concatenate([dataset.train.labels, dataset.test.labels]),
+    )
+    return replace(dataset, test=both, validation=None), terms
+
+
+def _describe_classes(terms: Terms, counts: np.ndarray) -> str:
+    """What all predict; a class at one site alone may be another's under a name that differs by a letter."""
+    sentence = f"{len(terms.classes)} classes: {', '.join(terms.classes)}."
+    alone = [
+        f"{name} ({terms.sites[int(column.argmax())]})"
+        for name, column in zip(terms.classes, counts.T, strict=True)
+        if np.count_nonzero(column) == 1 < len(terms.sites)
+    ]
+    return f"{sentence} One site alone has {', '.join(alone)}." if alone else sentence
+
+
+def _describe(record: Record, experiment: Experiment, test_images: int) -> str:
+    words = [f"round {record.round}/{experiment.rounds}"]
+    if record.accuracy is not None:
+        part = "" if record.tested is None else f" of {record.tested} of {test_images} test images"
+        words.append(f"accuracy {100 * record.accuracy:.1f}%{part}")
+    words.append(f"{len(record.clients) - len(record.left_out)} of {len(record.clients)} sites")
+    return "  ".join([*words, f"{record.seconds:.0f} s"])

@@ -1,0 +1,193 @@
+"""Lanes: clients of a round, of one experiment or several, trained side by side on one device."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from vhl.algorithms.base import Server
+from vhl.errors import VHLError
+from vhl.experiment import Engine
+from vhl.training.capture import Place
+from vhl.training.compiler import has_triton
+from vhl.training.lane import Lane, Plan, Span, Ticket
+from vhl.training.precision import Numerics
+from vhl.training.recipe import Note, Recipe
+from vhl.training.task import Job, Outcome, Task
+
+_LANES = 4  # more gave nothing on an H200
+_PAUSE = 1e-4  # seconds between looks at a busy GPU
+
+
+class Lanes:
+    """Takes jobs of any task and trains them, the longest first; :meth:`pump` does the work.
+
+    What a lane needs for a task is made once and kept as long as an experiment uses it: seeds of one
+    experiment share it.
+    """
+
+    def __init__(self, engine: Engine, numerics: Numerics, on_note: Note = lambda note: None) -> None:
+        gpu = numerics.device.type == "cuda"
+        for option in ("capture", "kernels", "compile"):
+            if not gpu and getattr(engine, option):
+                raise VHLError(f"engine.{option} needs a GPU; leave it unset on a CPU.")
+        self.numerics = numerics
+        self.capture = gpu if engine.capture is None else engine.capture
+        self.kernels = gpu and has_triton() if engine.kernels is None else engine.kernels
+        self._engine, self._on_note = engine, on_note
+        self._limit = engine.lanes or (_LANES if gpu else 1)
+        self._lanes: list[Lane] = []
+        self._turn = 0
+        self._waiting: list[Ticket] = []
+        self._users: Counter[str] = Counter()
+        self._recipes: dict[str, Recipe] = {}
+        self._drawing = ThreadPoolExecutor(1) if gpu else None
+        self._drawn: dict[tuple[int, int, int], Future[Plan]] = {}
+        self.spans: list[Span] | None = None
+        """When each job began and ended, where someone wants to know and has put a list here."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether work goes on while the host does something else: on a GPU."""
+        return self._drawing is not None
+
+    def open(self, task: Task) -> None:
+        """Say that jobs of this task will come; :meth:`close` says that no more will."""
+        self._users[task.signature] += 1
+
+    def close(self, task: Task) -> None:
+        """Forget this task's jobs."""
+        self._users[task.signature] -= 1
+        self._waiting = [ticket for ticket in self._waiting if ticket.task is not task]
+        self._drawn = {key: plan for key, plan in self._drawn.items() if key[0] != id(task)}
+        for lane in self._lanes:
+            lane.drop(task)
+
+    def submit(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Ticket]:
+        """Hand in jobs that start from this server."""
+        tickets = [Ticket(task, job, server) for job in jobs]
+        self._waiting += tickets
+        self._waiting.sort(key=lambda ticket: -ticket.steps)
+        if self.spans is not None:
+            self.spans += [ticket.span for ticket in tickets]
+        return tickets
+
+    def prepare(self, task: Task, round_: int, client: int, samples: np.ndarray) -> None:
+        """Draw the chance of a job that will come, while the GPU works on others."""
+        if self._drawing is not None:
+            drawn = self._drawing.submit(self._draw, task, round_, client, samples)
+            self._drawn[id(task), round_, client] = drawn
+
+    def train(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Outcome]:
+        """Train these jobs and wait for them; outcomes come in the order of the jobs."""
+        self.open(task)
+        try:
+            tickets = self.submit(task, jobs, server)
+            while not all(ticket.done for ticket in tickets):
+                self.pump()
+        finally:
+            self.close(task)
+        return [ticket.outcome for ticket in tickets if ticket.outcome is not None]
+
+    def pump(self) -> None:
+        """Give free lanes their jobs and busy ones their next steps; on a CPU, train one client."""
+        with self.numerics.active():
+            if not self.overlaps:
+                self._train_one()
+            elif not self._feed():
+                time.sleep(_PAUSE)
+
+    def _train_one(self) -> None:
+        """On a CPU lanes take turns, so that nothing depends on how many there are."""
+        if self._waiting:
+            while len(self._lanes) < self._limit:
+                self._lanes.append(Lane(None))
+            lane = self._lanes[self._turn % self._limit]
+            self._turn += 1
+            ticket = self._waiting.pop(0)
+            with ticket.takes_errors():
+                self._start(lane, ticket)
+                lane.train()
+
+    def _feed(self) -> bool:
+        """Start jobs and enqueue steps; says whether there was anything to do."""
+        if self._waiting and self._may_open() and all(lane.ticket for lane in self._lanes):
+            self._lanes.append(Lane(Place(self.numerics.device)))
+        for lane in list(self._lanes):
+            if lane.ticket is None and self._waiting:
+                ticket = self._waiting.pop(0)
+                with ticket.takes_errors():
+                    self._start_if_it_fits(lane, ticket)
+        busy = sorted((lane for lane in self._lanes if lane.ticket), key=lambda lane: -lane.steps)
+        moved = [lane.feed() for lane in busy[: self._abreast(busy)]]
+        return any(moved)
+
+    def _abreast(self, busy: Sequence[Lane]) -> int:
+        """How many lanes to feed, the longest first: so many that all come to an end together.
+
+        A client that has half of all steps to do gets half of the GPU, or it would go on alone at last, and
+        one lane alone leaves part of the GPU idle.
+        """
+        if not busy:
+            return 0
+        steps = sum(lane.steps for lane in busy) + sum(ticket.steps for ticket in self._waiting)
+        return max(2, round(steps / busy[0].steps))
+
+    def _may_open(self) -> bool:
+        """Whether another lane is allowed and, where its number is ours to choose, would fit."""
+        if len(self._lanes) >= self._limit:
+            return False
+        if self._engine.lanes or not self._lanes:
+            return True
+        free, _ = torch.cuda.mem_get_info(self.numerics.device)
+        return free > 1.5 * max(lane.memory for lane in self._lanes)
+
+    def _start_if_it_fits(self, lane: Lane, ticket: Ticket) -> None:
+        """A lane too many is closed again, where their number is ours to choose."""
+        try:
+            self._start(lane, ticket)
+        except torch.OutOfMemoryError:
+            if self._engine.lanes or len(self._lanes) == 1:
+                raise VHLError(
+                    "The GPU's memory does not hold a training step; lower training.batch_size"
+                    + (" or engine.lanes." if self._engine.lanes else ".")
+                ) from None
+            self._waiting.insert(0, ticket)
+            self._lanes.remove(lane)
+            self._limit = len(self._lanes)
+            torch.cuda.empty_cache()
+
+    def _start(self, lane: Lane, ticket: Ticket) -> None:
+        lane.start(ticket, self._plan(ticket), self._recipe(ticket.task))
+
+    def _plan(self, ticket: Ticket) -> Plan:
+        task, job = ticket.task, ticket.job
+        drawn = self._drawn.pop((id(task), job.round, job.client), None)
+        return self._draw(task, job.round, job.client, job.samples) if drawn is None else drawn.result()
+
+    def _draw(self, task: Task, round_: int, client: int, samples: np.ndarray) -> Plan:
+        arrays = task.plan(round_, client, samples)
+        plan = {name: torch.from_numpy(rows) for name, rows in arrays.items()}
+        return {name: rows.pin_memory() for name, rows in plan.items()} if self.overlaps else plan
+
+    def _recipe(self, task: Task) -> Recipe:
+        """How steps of this task are taken; where it is new, room is made by what no one uses any more."""
+        if task.signature not in self._recipes:
+            for signature in [s for s, users in self._users.items() if users <= 0]:
+                del self._users[signature]
+                self._recipes.pop(signature, None)
+                for lane in self._lanes:
+                    lane.forget(signature)
+            self._recipes[task.signature] = Recipe(
+                task,
+                capture=self.capture,
+                kernels=self.kernels,
+                compile_=self._engine.compile,
+                on_note=self._on_note,
+            )
+        return self._recipes[task.signature]

@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from vhl.algorithms.base import Algorithm
+from vhl.algorithms.fedavg import FedAvg
+from vhl.algorithms.scaffold import SCAFFOLD
+from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.models._network import BatchNorm
+from vhl.rounds.simulation import Simulation, simulate
+from vhl.rounds.workshop import Workshop
+
+# As in the tests of algorithms: after round 1 the clients are (4, 0, 2) and (0, 14, 3.5), their weighted mean
+# is (1, 10.5, 3.125), and so is FedAvg's server. The third, where it takes part, comes to (100, 100, 100).
+A, B, C = [(8, 0, 4)], [(0, 16, 4)] * 3, [(200, 200, 200)]
+MOMENTUM = {"momentum": 0.25}
+
+
+def comparable(records):
+    return [record.model_copy(update={"seconds": 0.0}) for record in records]
+
+
+def same(one: Simulation, other: Simulation) -> bool:
+    a, b = one.state, other.state
+    vectors = [(a.server.parameters, b.server.parameters), (a.server.buffers, b.server.buffers)]
+    vectors += [(a.server.state[name], b.server.state[name]) for name in a.server.state]
+    vectors += [(a.clients[k][name], b.clients[k][name]) for k in a.clients for name in a.clients[k]]
+    return a.participations == b.participations and all(x.equal(y) for x, y in vectors)
+
+
+EVERYTHING = {
+    "objective": "vhl",
+    "algorithm": "scaffold",
+    "training": {"batch_size": 8, "keep_momentum": True, "decay_per": "participation"},
+    "clients_per_round": 3,
+    "rounds": 3,
+}
+
+
+def test_equal_experiments_give_equal_runs(digit_simulation):
+    one, other = digit_simulation(**EVERYTHING), digit_simulation(**EVERYTHING)
+    assert comparable(one) == comparable(other)
+    assert same(one, other)
+
+
+def test_number_of_lanes_changes_nothing(digit_simulation):
+    one, other = digit_simulation(**EVERYTHING), digit_simulation(lanes=3, **EVERYTHING)
+    assert comparable(one) == comparable(other)
+    assert same(one, other)
+
+
+def test_another_seed_of_batches_is_another_run(digit_simulation):
+    one, other = digit_simulation(**EVERYTHING), digit_simulation(**EVERYTHING, seeds={"batches": 1})
+    assert [r.clients for r in one] == [r.clients for r in other]
+    assert not one.state.server.parameters.equal(other.state.server.parameters)
+
+
+def test_continuing_from_a_state_is_going_on(digit_simulation):
+    whole, part = digit_simulation(**EVERYTHING), digit_simulation(**EVERYTHING)
+    records = list(whole)
+    part.run_round()
+    rest = Simulation(part.experiment, problem=part.problem, state=part.state)
+    assert comparable(rest) == comparable(records[1:])
+    assert same(whole, rest)
+
+
+def test_measures_by_hand(point_simulation):
+    """Labels (argmax of w − x): a is 1 and right; b's three are 0, of which 0, 0 are right and 2 wrong."""
+    simulation = point_simulation([A, B], labels=[1, 0, 0, 2], training=MOMENTUM)
+    record = simulation.run_round()
+    assert record.round == 1 and record.clients == [0, 1] and record.left_out == []
+    # ½‖(8, 0, 4)‖² = 40; ½‖(0, 16, 4)‖² = 136 and at half the distance 34: three steps
+    assert record.loss == {"quadratic": (40 + 136 + 34) / 3}
+    assert record.train_accuracy == 3 / 4  # fillers are not counted
+    assert record.virtual_accuracy is None
+    distances = [math.hypot(3, 10.5, 1.125), math.hypot(1, 3.5, 0.375)]
+    assert record.drift == pytest.approx(sum(distances) / 2, rel=1e-6)
+    assert record.learning_rate == 0.5
+    assert record.samples == 4
+    assert record.compute == 1.0
+    assert record.bytes == 2 * 2 * (3 + 1) * 4  # two clients, down and up, four numbers of four bytes
+    # test images are the training images: w − x = (−7, 10.5, −.875) and (1, −5.5, −.875)
+    assert record.accuracy == record.natural_accuracy == 3 / 4
+    assert record.per_class == [1.0, 1.0, 0.0]
+    assert record.seconds > 0
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", {"name": "fedavg", "weighting": "uniform"}, "fednova"])
+def test_drift_is_from_the_mean_of_the_clients_not_from_the_server(point_simulation, weights_of, algorithm):
+    simulation = point_simulation([A, B, C], algorithm=algorithm, training=MOMENTUM)
+    record = simulation.run_round()
+    clients = np.array([[4, 0, 2], [0, 14, 3.5], [100, 100, 100]])
+    mean = np.average(clients, axis=0, weights=[1, 1, 1] if isinstance(algorithm, dict) else [1, 3, 1])
+    assert record.drift == pytest.approx(np.linalg.norm(clients - mean, axis=1).mean(), rel=1e-6)
+    assert np.allclose(weights_of(simulation), mean) == (algorithm != "fednova")
+
+
+def test_control_variates_are_sent_both_ways(point_simulation):
+    record = point_simulation([A, B], algorithm="scaffold").run_round()
+    assert record.bytes == 2 * 2 * (3 + 1 + 3) * 4
+
+
+def test_samples_of_both_kinds(digit_simulation):
+    """E (Σ n + steps · B_v), with 3 steps of batch 8 for each of four clients with 20 samples."""
+    settings = {"partition": "iid:4", "training": {"batch_size": 8, "epochs": 2}}
+    assert digit_simulation(**settings).run_round().samples == 2 * 80
+    assert digit_simulation(objective="vhl", **settings).run_round().samples == 2 * (80 + 4 * 3 * 6)
+
+
+def test_learning_rate_by_participation(point_simulation, monkeypatch):
+    turns = [[0], [0, 1], [1]]
+    monkeypatch.setattr("vhl.rounds.simulation.sample", lambda experiment, round_, clients: turns[round_])
+    rates = {}
+    for basis in ("round", "participation"):
+        training = {"lr": 0.5, "lr_decay": 0.5, "decay_per": basis}
+        records = list(point_simulation([A, B], training=training, rounds=3))
+        rates[basis] = [record.learning_rate for record in records]
+    assert rates == {"round": [0.5, 0.25, 0.125], "participation": [0.5, (0.25 + 0.5) / 2, 0.25]}
+
+
+def predictions(simulation, images, as_input):
+    """An independent look: the saved tensors in a fresh network, pixels normalised in NumPy."""
+    problem = simulation.problem
+    module = problem.build(problem.shape.outputs)
+    module.load_state_dict(simulation.named_tensors())
+    train = problem.dataset.train.images / 255
+    with torch.no_grad():
+        return module.eval()(as_input(images, train.mean(), train.std()))[1].numpy()
+
+
+def test_accuracies_on_test_and_validation_images(digit_simulation, small_digits, as_input):
+    simulation = digit_simulation(
+        data=small_digits(validation=0.25, crop=2),
+        partition="iid:4",
+        objective="vhl",
+        training={"batch_size": 8, "lr": 0.1},
+        rounds=25,
+    )
+    records = list(simulation)
+    dataset = simulation.problem.dataset
+    assert len(dataset.validation) == 20 and len(dataset.train) == 60
+    logits, labels = predictions(simulation, dataset.test.images, as_input), dataset.test.labels
+    hits = logits.argmax(1) == labels
+    assert records[-1].accuracy == hits.mean()
+    assert records[-1].natural_accuracy == (logits[:, :4].argmax(1) == labels).mean()
+    assert records[-1].per_class == [hits[labels == c].mean() for c in range(4)]
+    held = predictions(simulation, dataset.validation.images, as_input).argmax(1)
+    assert records[-1].validation_accuracy == (held == dataset.validation.labels).mean()
+    assert 0 < hits.mean() < 1 and len(set(logits.argmax(1))) > 1  # else all this could agree by chance
+
+
+def test_no_validation_accuracy_without_validation_images(digit_simulation):
+    assert digit_simulation().run_round().validation_accuracy is None
+
+
+def test_evaluation_is_as_often_as_asked_for_and_at_the_end(point_simulation):
+    simulation = point_simulation([A, B], rounds=5, evaluate_every=2, features_at=(1,))
+    found = []
+    for record in simulation:
+        found.append(record.accuracy is not None)
+        assert (record.per_class is None) == (record.natural_accuracy is None) == (not found[-1])
+        assert (simulation.snapshot is not None) == (record.round == 1)
+        assert (simulation.evaluation is not None) == found[-1]
+    assert found == [True, True, False, True, True]
+
+
+@pytest.fixture
+def poisoned(quadratic):
+    """An objective that turns NaN for clients with a sample of label 2."""
+
+    class Poisoned(quadratic):
+        def loss(self, batch):
+            poison = torch.where((batch.labels == 2).any(), torch.nan, 1.0)
+            return {name: term * poison for name, term in super().loss(batch).items()}
+
+    return Poisoned()
+
+
+def test_a_client_that_is_not_finite_is_left_out(point_simulation, weights_of, poisoned):
+    """Round 1 is healthy, so that client 2 has a state of its own; in round 2 it goes wrong."""
+    settings = {
+        "labels": [0, 0, 0, 0, 2],
+        "algorithm": "scaffold",
+        "training": {"momentum": 0.25, "keep_momentum": True, "decay_per": "participation"},
+    }
+    healthy = point_simulation([A, B, C], **settings)
+    healthy.run_round()
+    experiment = point_simulation([A, B, C], objective=poisoned, **settings).experiment
+    simulation = Simulation(experiment, state=healthy.state)
+    record = simulation.run_round()
+    assert record.clients == [0, 1, 2] and record.left_out == [2]
+    assert np.isfinite(weights_of(simulation)).all()
+    before, after = healthy.state, simulation.state
+    assert all(after.clients[2][name] is before.clients[2][name] for name in ("control", "engine.momentum"))
+    assert not after.clients[0]["control"].equal(before.clients[0]["control"])
+    assert after.participations == {0: 2, 1: 2, 2: 2} and after.round == 2
+    assert math.isfinite(record.loss["quadratic"]) and math.isfinite(record.drift)
+    assert record.bytes == 3 * 2 * (3 + 1 + 3) * 4  # it was sent all the same
+
+
+def test_the_others_are_averaged_as_if_it_had_not_been_there(point_simulation, weights_of, poisoned):
+    labels = [0, 0, 0, 0, 2]
+    simulation = point_simulation([A, B, C], labels=labels, training=MOMENTUM, objective=poisoned)
+    record = simulation.run_round()
+    assert weights_of(simulation).tolist() == [1, 10.5, 3.125]
+    assert simulation.named_tensors()["batches"].tolist() == [1.75]
+    assert record.loss == {"quadratic": 70.0} and record.left_out == [2]
+    assert record.drift == pytest.approx((math.hypot(3, 10.5, 1.125) + math.hypot(1, 3.5, 0.375)) / 2)
+
+
+def test_a_round_without_any_finite_client_stops_the_run(point_simulation, poisoned):
+    simulation = point_simulation([C, C], labels=[2, 2], objective=poisoned)
+    before = simulation.state
+    with pytest.raises(VHLError, match=r"Round 1.*lower training\.lr \(now 0\.5\)"):
+        simulation.run_round()
+    assert simulation.state is before
+
+
+def test_a_method_that_makes_nan_of_numbers_stops_the_run(point_simulation, monkeypatch):
+    simulation = point_simulation([A, B], rounds=3)
+    simulation.run_round()
+    usual = FedAvg.aggregate
+    monkeypatch.setattr(FedAvg, "aggregate", lambda *given: (usual(*given)[0] * torch.nan, {}))
+    with pytest.raises(VHLError, match=r"Round 2: fedavg made a model that is infinite or NaN .* round 1 is"):
+        simulation.run_round()
+
+
+@pytest.mark.parametrize(
+    "made", [torch.zeros(4), (torch.zeros(3), {}), (torch.zeros(4), None), ([0.0] * 4, {}), None]
+)
+def test_what_no_aggregate_can_be_is_refused(point_simulation, monkeypatch, made):
+    simulation = point_simulation([A, B])
+    length = len(simulation.state.server.parameters)
+    assert length != 3
+    monkeypatch.setattr(FedAvg, "aggregate", lambda *_: made)
+    with pytest.raises(VHLError, match=f"fedavg: aggregate must return a tensor of {length} parameters and"):
+        simulation.run_round()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        lambda loss: loss,
+        lambda loss: {},
+        lambda loss: {"a": float(loss)},
+        lambda loss: {"a": loss.repeat(2)},
+        lambda loss: {"a": loss.detach()},
+    ],
+)
+def test_what_no_loss_can_be_is_refused(point_simulation, quadratic, terms):
+    class Wrong(quadratic):
+        def loss(self, batch):
+            return terms(*super().loss(batch).values())
+
+    words = "loss must return its terms by name, tensors of one number each|no term of it has a gradient"
+    with pytest.raises(VHLError, match=words):
+        point_simulation([A, B], objective=Wrong()).run_round()
+
+
+def test_too_high_a_learning_rate_stops_the_run(point_simulation):
+    simulation = point_simulation([A, B], training={"lr": 1e30}, rounds=9)
+    with pytest.raises(VHLError, match="every client's model became infinite or NaN"):
+        list(simulation)
+    assert simulation.state.server.parameters.isfinite().all()
+
+
+def test_more_clients_than_there_are_is_refused_before_training(point_simulation):
+    with pytest.raises(VHLError, match="there are 2 clients"):
+        point_simulation([A, B], clients_per_round=3)
+
+
+def test_centralized_is_plain_sgd(digit_simulation, small_digits, as_input, passes, torch_training):
+    """Momentum goes on from round to round, the rate decays with each."""
+    training = {"lr": 0.05, "lr_decay": 0.5, "batch_size": 32, "weight_decay": 0.01}
+    simulation = digit_simulation(
+        partition="centralized", training=training, rounds=3, data=small_digits(crop=0)
+    )
+    problem = simulation.problem
+    module = problem.initial()
+    train = problem.dataset.train
+    pixels = train.images / 255
+    images = as_input(train.images, pixels.mean(), pixels.std())
+    sgd = torch.optim.SGD(module.parameters(), 0.05, 0.9, weight_decay=0.01)
+    for round_ in range(3):
+        sgd.param_groups[0]["lr"] = 0.05 * 0.5**round_
+        torch_training(module, sgd, images, torch.from_numpy(train.labels), passes(0, round_, 0, 80, 32), 80)
+    list(simulation)
+    trained = simulation.named_tensors()
+    for name, tensor in module.state_dict().items():
+        np.testing.assert_allclose(trained[name], tensor, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+OWN = """
+import torch
+
+class Softmax(torch.nn.Module):
+    def __init__(self, classes, inputs):
+        super().__init__()
+        self.layer = torch.nn.Linear(inputs, classes)
+        torch.nn.init.zeros_(self.layer.weight)
+        torch.nn.init.zeros_(self.layer.bias)
+
+    def forward(self, images):
+        pixels = images.flatten(1)
+        return {"last": pixels}, self.layer(pixels)
+
+def build(classes, channels, size):
+    return Softmax(classes, channels * size[0] * size[1])
+"""
+
+
+def test_own_network_on_own_images(tmp_path, passes):
+    """Softmax regression in NumPy: the gradient of a row is (softmax − one-hot) xᵀ."""
+    rng = np.random.default_rng(1)
+    images, labels = rng.integers(0, 256, (12, 2, 2), np.uint8), np.arange(12) % 3
+    sites = np.array(["north"] * 5 + ["south"] * 7)
+    (tmp_path / "own.py").write_text(OWN)
+    np.savez(
+        tmp_path / "own.npz",
+        images=images,
+        labels=labels,
+        sites=sites,
+        test_images=images,
+        test_labels=labels,
+    )
+    experiment = Experiment(
+        data={"name": f"npz:{tmp_path / 'own.npz'}", "crop": 0, "mean": (0.5,), "std": (0.25,)},
+        partition="given",
+        model=f"{tmp_path / 'own.py'}:build",
+        objective="plain",
+        training={"lr": 0.1, "batch_size": 3, "lr_decay": 1.0, "weight_decay": 0.0},
+        clients_per_round=2,
+        rounds=2,
+        device="cpu",
+    )
+    inputs = np.concatenate([(images.reshape(12, 4) / 255 - 0.5) / 0.25, np.ones((12, 1))], 1)
+    server = np.zeros((3, 5))
+    for round_ in range(2):
+        clients = []
+        for client, own in enumerate([np.arange(5), np.arange(5, 12)]):
+            weights, velocity = server.copy(), np.zeros((3, 5))
+            order = own[np.concatenate(passes(0, round_, client, len(own), 3))[: len(own)]]
+            for first in range(0, len(own), 3):
+                rows = order[first : first + 3]
+                powers = np.exp(inputs[rows] @ weights.T)
+                error = powers / powers.sum(1, keepdims=True) - np.eye(3)[labels[rows]]
+                velocity = 0.9 * velocity + error.T @ inputs[rows] / len(rows)
+                weights -= 0.1 * velocity
+            clients.append(weights)
+        server = (5 * clients[0] + 7 * clients[1]) / 12
+    simulation = Simulation(experiment)
+    records = list(simulation)
+    found = simulation.named_tensors()
+    np.testing.assert_allclose(found["layer.weight"], server[:, :4], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found["layer.bias"], server[:, 4], rtol=1e-4, atol=1e-6)
+    assert records[-1].accuracy == np.mean((inputs @ server.T).argmax(1) == labels)
+    assert [record.round for record in simulate(experiment)] == [1, 2]
+
+
+def test_own_algorithm_needs_only_its_difference(point_simulation, weights_of):
+    """Hooks in their order: gradients are doubled before momentum, weights are cut after the step."""
+
+    class Own(SCAFFOLD):
+        def correct_gradient(self, gradient, weights, client):
+            gradient.mul_(2)
+
+        def correct_weights(self, weights, rate, client):
+            weights.clamp_(max=6)
+
+    assert issubclass(Own, Algorithm)
+    simulation = point_simulation([[(8, 0, 4)]], algorithm=Own(), training={"lr": 0.25})
+    simulation.run_round()
+    assert weights_of(simulation).tolist() == [4, 0, 2]
+    simulation.run_round()
+    assert weights_of(simulation).tolist() == [6, 0, 3]
+
+
+def test_what_was_found_in_a_round_stays_as_it_is(digit_simulation):
+    simulation = digit_simulation(features_at=(1,), training={"batch_size": 8, "lr": 0.3})
+    simulation.run_round()
+    tables = [simulation.evaluation.confusion, simulation.snapshot["confusion"]]
+    before = [table.clone() for table in tables]
+    simulation.run_round()
+    assert not simulation.evaluation.confusion.equal(before[0])
+    assert all(table.equal(old) for table, old in zip(tables, before, strict=True))
+
+
+@pytest.mark.parametrize("kernels", [True, False])
+def test_a_network_is_evaluated_by_kernels_where_there_are_any(digit_simulation, kernels):
+    class Shop(Workshop):
+        def lanes(self, *arguments):
+            found = super().lanes(*arguments)
+            found.kernels = kernels
+            return found
+
+    layers = digit_simulation(workshop=Shop()).model.module.modules()
+    assert {layer.fused for layer in layers if isinstance(layer, BatchNorm)} == {kernels}
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_a_network_is_evaluated_with_weights_cast_once(digit_simulation, precision, dtype):
+    """Not in every forward pass: its layers hold them in the type that they compute in."""
+    simulation = digit_simulation(engine={"precision": precision})
+    assert simulation.model.module.head.weight.dtype == dtype

@@ -1,0 +1,70 @@
+"""Kernels against the operations of PyTorch that they replace; Triton's interpreter runs them on a CPU."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
+
+from vhl.data.images import ImageSet, ImageStream
+from vhl.training._kernels import make_images, sgd
+from vhl.training.stream import Stream
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("augment", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "settings"),
+    [
+        ((6, 7, 3), {"crop": 2, "flip": True, "cutout": 3}),
+        ((20, 20, 3), {"crop": 0, "flip": True}),  # more than one program an image
+        ((5, 4, 1), {"crop": 1, "cutout": 2}),
+        ((32, 32, 3), {"crop": 4, "flip": True}),
+    ],
+)
+def test_images_are_the_streams(shape, settings, augment):
+    rng = np.random.default_rng(3)
+    images = ImageSet(rng.integers(0, 256, (9, *shape), np.uint8), rng.integers(0, 5, 9))
+    statistics = rng.random(shape[-1]), 0.1 + rng.random(shape[-1])
+    stream = Stream(images, ImageStream(**settings), statistics, DEVICE, augment=augment, dtype=torch.float64)
+    index = torch.from_numpy(rng.integers(0, 9, (4, 6))).to(DEVICE)
+    chance = {name: torch.from_numpy(rows).to(DEVICE) for name, rows in stream.draw(rng, (4, 6)).items()}
+    assert bool(chance) == augment
+    for step in (0, 3):
+        out = torch.full((8, *shape), 7.0, dtype=torch.float64, device=DEVICE)
+        labels = make_images(stream, torch.tensor([step], device=DEVICE), index, chance, out[1:7])
+        expected = stream.batch(index[step], {name: rows[step] for name, rows in chance.items()})
+        torch.testing.assert_close(out[1:7].permute(0, 3, 1, 2), expected, rtol=1e-14, atol=1e-14)
+        assert labels.equal(stream.labels[index[step]])
+        assert bool((out[0] == 7).all()) and bool((out[7] == 7).all())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lower"), [(torch.float32, True), (torch.float32, False), (torch.float64, False)]
+)
+@pytest.mark.parametrize("count", [3, 1024, 5000])
+def test_gradient_descent_is_torchs(count, dtype, lower):
+    generator = torch.Generator().manual_seed(count)
+    start, momentum, gradient = (torch.randn(count, dtype=dtype, generator=generator) for _ in range(3))
+    plain = start.clone().requires_grad_()
+    optimizer = torch.optim.SGD([plain], 0.3, momentum=0.8, weight_decay=0.05)
+    plain.grad = gradient.clone()
+    optimizer.state[plain]["momentum_buffer"] = momentum.clone()
+    optimizer.step()
+    weights, ours = start.to(DEVICE), momentum.to(DEVICE)
+    lowered = torch.zeros(count, dtype=torch.bfloat16, device=DEVICE) if lower else None
+    counter, rate = torch.tensor([4], device=DEVICE), torch.tensor(0.3, dtype=dtype, device=DEVICE)
+    sgd(weights, gradient.to(DEVICE), ours, lowered, counter, rate, decay=0.05, keep=0.8)
+    tolerance = dict.fromkeys(("rtol", "atol"), 1e-6 if dtype == torch.float32 else 1e-14)
+    torch.testing.assert_close(weights.cpu(), plain.detach(), **tolerance)
+    torch.testing.assert_close(ours.cpu(), optimizer.state[plain]["momentum_buffer"], **tolerance)
+    assert counter.item() == 5
+    if lowered is not None:
+        torch.testing.assert_close(lowered.to(dtype), weights, rtol=2**-7, atol=0)

@@ -23,7 +23,7 @@ from vhl.objectives.plain import Plain
 from vhl.training import lanes, recipe
 from vhl.training.capture import REHEARSALS, Place
 from vhl.training.lanes import Lanes
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 from vhl.training.stream import Stream
 from vhl.training.task import Job, Outcome, Task
 from vhl.training.trainer import Trainer
@@ -53,7 +53,7 @@ def make_task() -> Callable[..., Task]:
         return Task(
             build=build,
             network=str(build),
-            numerics=Numerics(CPU, "fp32"),
+            precision=Precision(CPU, "fp32"),
             natural=natural,
             features={"last": 16},
             training=training,
@@ -156,7 +156,7 @@ def server_of() -> Callable[..., Server]:
     """The server of a task before its first round, with these vectors of the algorithm."""
 
     def make(task: Task, **state: Tensor) -> Server:
-        model = FlatModel(task.build(), CPU, task.numerics.dtype)
+        model = FlatModel(task.build(), CPU, task.precision.dtype)
         return Server(model.parameters, model.buffers, state)
 
     return make
@@ -226,7 +226,7 @@ class FakeGPU:
         """Lanes that find memory, and how often another was told that there is none."""
 
     def lanes(self, **engine: Any) -> Lanes:
-        return Lanes(Engine(**engine), Numerics(GPU, "fp32"))
+        return Lanes(Engine(**engine), Precision(GPU, "fp32"))
 
     def place(self, device: torch.device) -> FakePlace:
         assert device == GPU

@@ -9,7 +9,7 @@ from vhl.bench.measure import busy_seconds, ceiling, measure
 from vhl.experiment import Experiment
 from vhl.training import lane
 from vhl.training.lane import Span
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 
 
 def experiment(small_digits, **settings):
@@ -98,4 +98,4 @@ def test_busy_seconds(spans, seconds):
 def test_the_ceiling_is_that_of_a_matrix_product(monkeypatch):
     ticks = iter([0.0, 8.0] * 3 + [0.0, 2.0] + [0.0, 8.0] * 6)
     monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
-    assert ceiling(Numerics(torch.device("cpu"), "fp32")) == 2 * 1024**3 / 2.0
+    assert ceiling(Precision(torch.device("cpu"), "fp32")) == 2 * 1024**3 / 2.0

@@ -41,7 +41,7 @@ def make(small_digits: Callable[..., Source], data_dir: Path) -> Callable[..., P
 
 def trained(problem: Problem) -> tuple[Outcome, Server]:
     """What really comes of a job, and the server it began from."""
-    model = FlatModel(problem.initial(), problem.device, problem.numerics.dtype)
+    model = FlatModel(problem.initial(), problem.device, problem.precision.dtype)
     algorithm = problem.experiment.algorithm
     server = Server(model.parameters, model.buffers, algorithm.server_state(model.parameters))
     seen = Server(server.parameters, server.buffers, algorithm.sent(server.state))

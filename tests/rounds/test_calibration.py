@@ -38,7 +38,7 @@ def test_pooled_gaussians_are_what_the_server_would_make_of_the_clients(made: Si
     stream = problem.natural.train.plain()
     classes: dict[int, list[np.ndarray]] = {}
     for part in problem.parts:
-        seen = look(model, stream, torch.from_numpy(part), problem.numerics)
+        seen = look(model, stream, torch.from_numpy(part), problem.precision)
         for label in seen["labels"].unique().tolist():
             own = seen["features"][seen["labels"] == label].numpy()
             classes.setdefault(label, []).append(own)

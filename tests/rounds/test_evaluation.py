@@ -10,7 +10,7 @@ from vhl.data.images import ImageSet, ImageStream
 from vhl.models.vectors import FlatModel
 from vhl.rounds import evaluation
 from vhl.rounds.evaluation import Evaluator, look
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 from vhl.training.stream import Stream
 
 
@@ -39,7 +39,7 @@ def stream(logits, labels):
     )
 
 
-NUMERICS = Numerics(torch.device("cpu"), "fp32")
+NUMERICS = Precision(torch.device("cpu"), "fp32")
 
 
 def evaluate(model, stream, classes):

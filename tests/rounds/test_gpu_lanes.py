@@ -22,7 +22,7 @@ def jobs_of(counts, round_=0):
 
 
 def on_a_cpu(task, jobs, server):
-    return Lanes(Engine(), task.numerics).train(task, jobs, server)
+    return Lanes(Engine(), task.precision).train(task, jobs, server)
 
 
 def assert_same(found, expected):

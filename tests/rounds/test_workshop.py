@@ -23,7 +23,7 @@ from vhl.rounds.problem import Problem
 from vhl.rounds.simulation import Simulation
 from vhl.rounds.workshop import Shelf, Workshop
 from vhl.training.lanes import Lanes
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 from vhl.training.stream import Stream
 from vhl.training.task import Job
 from vhl.training.trainer import Trainer
@@ -144,7 +144,7 @@ def test_another_engine_has_other_lanes(pair, engine):
 
 def test_another_device_has_other_lanes():
     workshop, engine = Workshop(), Engine(precision="fp32")
-    cpu, gpu = (Numerics.choose(engine, torch.device(kind)) for kind in ("cpu", "cuda"))
+    cpu, gpu = (Precision.choose(engine, torch.device(kind)) for kind in ("cpu", "cuda"))
     lanes = [workshop.lanes(Engine(precision="fp32"), numerics, print) for numerics in (cpu, gpu, cpu)]
     assert lanes[0] is lanes[2] and lanes[0] is not lanes[1]
 
@@ -540,7 +540,7 @@ def train(lanes, builds, count=8):
 
 
 def test_a_recipe_without_users_is_dropped_when_a_new_one_comes(builds):
-    lanes = Lanes(Engine(), builds("any").task.numerics)
+    lanes = Lanes(Engine(), builds("any").task.precision)
     first, second, third = builds("first"), builds("second"), builds("third")
     assert train(lanes, first) == 1 and train(lanes, first) == 1  # kept as long as nothing else comes
     lanes.open(second.task)  # as a simulation does that goes on
@@ -555,7 +555,7 @@ def test_a_recipe_without_users_is_dropped_when_a_new_one_comes(builds):
 
 
 def test_what_is_dropped_lets_its_data_go(builds):
-    lanes = Lanes(Engine(), builds("any").task.numerics)
+    lanes = Lanes(Engine(), builds("any").task.precision)
     old, new = builds("old"), builds("new")
     train(lanes, old)
     gone = weakref.ref(old.task)
@@ -568,7 +568,7 @@ def test_what_is_dropped_lets_its_data_go(builds):
 
 
 def test_equal_tasks_count_as_users_of_one_recipe(builds):
-    lanes = Lanes(Engine(), builds("any").task.numerics)
+    lanes = Lanes(Engine(), builds("any").task.precision)
     one, twin, other = builds("same"), builds("same"), builds("other")
     lanes.open(one.task)
     lanes.open(twin.task)
@@ -583,7 +583,7 @@ def test_equal_tasks_count_as_users_of_one_recipe(builds):
 
 def test_close_drops_the_waiting_jobs_of_that_task_alone(builds):
     """Even of a twin that takes the same steps."""
-    lanes = Lanes(Engine(), builds("any").task.numerics)
+    lanes = Lanes(Engine(), builds("any").task.precision)
     one, twin = builds("same"), builds("same")
     model = FlatModel(one.build(), CPU)
     server = Server(model.parameters, model.buffers)

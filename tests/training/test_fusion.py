@@ -19,7 +19,7 @@ from vhl.objectives.plain import Plain
 from vhl.objectives.vhl import VHL
 from vhl.training import fusion
 from vhl.training.fusion import compiled_pieces, fused_pieces
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 from vhl.training.step import plain_pieces
 from vhl.training.stream import Stream
 from vhl.training.task import Job
@@ -97,7 +97,7 @@ def test_fused_steps_are_plain_steps(
     small_task, server_of, train, stand_ins, algorithm, objective, precision
 ):
     """Whatever the kernels take over, the rest of the step is the same: a whole client agrees."""
-    numerics = Numerics(CPU, precision)
+    numerics = Precision(CPU, precision)
     natural, virtual = (a_stream(n, numerics.dtype, crop=2, flip=True, cutout=3) for n in (20, 9))
     training = {"batch_size": 4, "epochs": 2, "weight_decay": 0.1, "momentum": 0.5, "keep_momentum": True}
     task = small_task(virtual=virtual, objective=objective, algorithm=algorithm, training=training)
@@ -125,7 +125,7 @@ def test_fused_steps_are_plain_steps(
 def test_images_are_made_where_the_network_reads_them(small_task, stand_ins):
     """Natural ones first, channels last, in the type of the network; labels beside them."""
     task = small_task(virtual=a_stream(9, crop=0), objective=VHL(virtual_batch=5))
-    task = replace(task, natural=a_stream(20, crop=0), numerics=Numerics(CPU, "bf16"))
+    task = replace(task, natural=a_stream(20, crop=0), precision=Precision(CPU, "bf16"))
     plan = {name: torch.from_numpy(rows) for name, rows in task.plan(0, 0, np.arange(20)).items()}
     plain = plain_pieces(task)
     for step in (0, 3):
@@ -145,7 +145,7 @@ def test_weights_that_are_corrected_are_lowered_again(
     small_task, server_of, begin, stand_ins, algorithm, times
 ):
     """The kernel writes the shorter copy itself; only what an algorithm changes after it has to be redone."""
-    task = replace(small_task(algorithm=algorithm), numerics=Numerics(CPU, "bf16"))
+    task = replace(small_task(algorithm=algorithm), precision=Precision(CPU, "bf16"))
     trainer = Trainer(task, fused_pieces(plain_pieces(task), task))
     model, refreshed = trainer.model, []
     refresh = model.refresh

@@ -19,7 +19,7 @@ from vhl.objectives.plain import Plain
 from vhl.objectives.vhl import VHL
 from vhl.training import lanes
 from vhl.training.lanes import Lanes
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 from vhl.training.task import Job
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -43,16 +43,16 @@ def test_what_needs_a_gpu_is_refused_on_a_cpu(digit_simulation, complains, optio
 def test_what_is_unset_follows_the_device(monkeypatch):
     for triton in (True, False):
         monkeypatch.setattr(lanes, "has_triton", lambda triton=triton: triton)
-        found = Lanes(Engine(), Numerics(GPU, "bf16"))
+        found = Lanes(Engine(), Precision(GPU, "bf16"))
         assert (found.capture, found.kernels, found.overlaps) == (True, triton, True)
-        chosen = Lanes(Engine(capture=False, kernels=not triton), Numerics(GPU, "bf16"))
+        chosen = Lanes(Engine(capture=False, kernels=not triton), Precision(GPU, "bf16"))
         assert (chosen.capture, chosen.kernels) == (False, not triton)
 
 
 def test_a_cpu_beside_a_gpu_is_still_a_cpu(monkeypatch):
     """Triton is there, but device = cpu: kernels cannot touch its tensors."""
     monkeypatch.setattr(lanes, "has_triton", lambda: True)
-    found = Lanes(Engine(), Numerics(CPU, "fp32"))
+    found = Lanes(Engine(), Precision(CPU, "fp32"))
     assert (found.capture, found.kernels, found.overlaps) == (False, False, False)
 
 
@@ -66,7 +66,7 @@ def test_each_lane_has_a_network(small_task, server_of, engine, count):
         return built[-1]
 
     jobs = [job(8, client) for client in range(5)]
-    Lanes(Engine(**engine), task.numerics).train(replace(task, build=build), jobs, server_of(task))
+    Lanes(Engine(**engine), task.precision).train(replace(task, build=build), jobs, server_of(task))
     assert len(built) == count
 
 
@@ -74,7 +74,7 @@ class Lane:
     """One lane that trains one job at a time."""
 
     def __init__(self, task):
-        self.task, self.lanes = task, Lanes(Engine(), task.numerics)
+        self.task, self.lanes = task, Lanes(Engine(), task.precision)
         self.model = FlatModel(task.build(), CPU)
 
     def train(self, job, server):
@@ -218,7 +218,7 @@ def test_outcomes_come_in_the_order_of_the_jobs(make_task, make_stream):
     task = make_task(network, make_stream(IMAGES, LABELS), training={"batch_size": 4})
     server = start_of(Lane(task))
     jobs = [job(count, client) for client, count in [(4, 3), (2, 12), (9, 7), (1, 20)]]
-    together = Lanes(Engine(lanes=2), task.numerics).train(task, jobs, server)
+    together = Lanes(Engine(lanes=2), task.precision).train(task, jobs, server)
     assert [outcome.update.client for outcome in together] == [4, 2, 9, 1]
     for outcome, own in zip(together, jobs, strict=True):
         alone = Lane(task).train(own, server)

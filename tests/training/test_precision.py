@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vhl.experiment import Engine
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
@@ -32,20 +32,20 @@ def has_bf16(request, monkeypatch):
 
 
 def test_where_nothing_is_set_the_device_decides(has_bf16):
-    assert Numerics.choose(Engine(), GPU) == Numerics(GPU, "bf16" if has_bf16 else "fp32", False)
-    assert Numerics.choose(Engine(), CPU) == Numerics(CPU, "fp32", False)
+    assert Precision.choose(Engine(), GPU) == Precision(GPU, "bf16" if has_bf16 else "fp32", False)
+    assert Precision.choose(Engine(), CPU) == Precision(CPU, "fp32", False)
 
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16", "tf32"])
 def test_what_is_set_is_what_is_used(has_bf16, precision):
     for device in (GPU,) if precision == "tf32" else (CPU, GPU):
-        found = Numerics.choose(Engine(precision=precision, deterministic=True), device)
-        assert found == Numerics(device, precision, True)
+        found = Precision.choose(Engine(precision=precision, deterministic=True), device)
+        assert found == Precision(device, precision, True)
 
 
 def test_tf32_is_refused_on_a_cpu(complains):
     with complains("engine.precision = tf32", "CPU", "fp32", "bf16"):
-        Numerics.choose(Engine(precision="tf32"), CPU)
+        Precision.choose(Engine(precision="tf32"), CPU)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_tf32_is_refused_on_a_cpu(complains):
     ],
 )
 def test_types(precision, dtype, compute):
-    numerics = Numerics(CPU, precision)
+    numerics = Precision(CPU, precision)
     assert (numerics.dtype, numerics.compute_dtype) == (dtype, compute)
 
 
@@ -74,7 +74,7 @@ def test_types(precision, dtype, compute):
 def test_workspace_of_cublas(monkeypatch, has_bf16, deterministic, device, before, after):
     if before is not None:
         monkeypatch.setenv(VARIABLE, before)
-    Numerics.choose(Engine(deterministic=deterministic), device)
+    Precision.choose(Engine(deterministic=deterministic), device)
     assert os.environ.get(VARIABLE) == after
 
 
@@ -83,7 +83,7 @@ def test_workspace_of_cublas(monkeypatch, has_bf16, deterministic, device, befor
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_autocast_lowers_layers_in_bf16_alone(precision):
-    numerics = Numerics(CPU, precision)
+    numerics = Precision(CPU, precision)
     layer, x = nn.Linear(64, 8).to(numerics.dtype), torch.rand(4, 64, dtype=numerics.dtype)
     with torch.no_grad():
         exact = layer(x)
@@ -100,7 +100,7 @@ def test_autocast_lowers_layers_in_bf16_alone(precision):
 def test_weights_that_change_between_passes_are_cast_anew():
     """Autocast remembers the cast weights otherwise, and a captured step would replay the first ones."""
     layer = nn.Linear(3, 1, bias=False)
-    with Numerics(CPU, "bf16").autocast():
+    with Precision(CPU, "bf16").autocast():
         outputs = []
         for weight in (1.0, 2.0):
             layer.weight.data.fill_(weight)
@@ -151,7 +151,7 @@ def restored():
 def test_switches_are_set_and_set_back(precision, deterministic, others):
     torch.backends.cuda.matmul.allow_tf32 = others
     before = switches()
-    with Numerics(GPU, precision, deterministic).active():
+    with Precision(GPU, precision, deterministic).active():
         check_tf32(precision)
         assert torch.backends.cudnn.benchmark is not deterministic
         assert torch.backends.cudnn.deterministic is deterministic
@@ -163,7 +163,7 @@ def test_switches_are_set_and_set_back(precision, deterministic, others):
 @pytest.mark.usefixtures("restored")
 def test_switches_are_set_back_after_an_error():
     before = switches()
-    with pytest.raises(KeyboardInterrupt), Numerics(GPU, "tf32", True).active():
+    with pytest.raises(KeyboardInterrupt), Precision(GPU, "tf32", True).active():
         raise KeyboardInterrupt
     assert switches() == before
 
@@ -171,7 +171,7 @@ def test_switches_are_set_back_after_an_error():
 @pytest.mark.usefixtures("restored")
 def test_who_wants_strictness_keeps_it():
     torch.use_deterministic_algorithms(True)
-    with Numerics(GPU, "fp32", False).active():
+    with Precision(GPU, "fp32", False).active():
         assert torch.are_deterministic_algorithms_enabled()
     assert torch.are_deterministic_algorithms_enabled()
 
@@ -179,7 +179,7 @@ def test_who_wants_strictness_keeps_it():
 @pytest.mark.usefixtures("restored")
 def test_a_cpu_needs_no_switch():
     before = switches()
-    with Numerics(CPU, "bf16", True).active():
+    with Precision(CPU, "bf16", True).active():
         assert switches() == before
     assert switches() == before
 
@@ -188,7 +188,7 @@ def test_a_cpu_needs_no_switch():
 def test_who_wants_warnings_alone_keeps_them():
     torch.use_deterministic_algorithms(True, warn_only=True)
     before = switches()
-    with Numerics(GPU, "fp32", False).active():
+    with Precision(GPU, "fp32", False).active():
         assert torch.is_deterministic_algorithms_warn_only_enabled()
     assert switches() == before
 
@@ -197,7 +197,7 @@ def test_who_wants_warnings_alone_keeps_them():
 def test_the_middle_precision_of_products_is_set_back():
     torch.set_float32_matmul_precision("medium")
     before = switches()
-    with Numerics(GPU, "fp32", False).active():
+    with Precision(GPU, "fp32", False).active():
         check_tf32("fp32")
     assert switches() == before
 
@@ -207,7 +207,7 @@ def test_who_uses_the_newer_names_for_precision():
     products = torch.backends.cuda.matmul
     products.fp32_precision, before = "tf32", products.fp32_precision
     try:
-        with Numerics(GPU, "fp32", False).active():
+        with Precision(GPU, "fp32", False).active():
             check_tf32("fp32")
         assert products.fp32_precision == "tf32"
     finally:

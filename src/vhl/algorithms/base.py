@@ -6,16 +6,20 @@ vectors, what crosses back is another with a few scalars: a network can stand be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from vhl.config.component import Component
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
     from torch import Tensor
 
     from vhl.experiment import Training
+    from vhl.models.vectors import FlatModel
     from vhl.objectives.base import Batch
     from vhl.virtual.base import Generator
 
@@ -80,36 +84,6 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Distillation:
-    """Training of the server's average on what the round's client models say of unlabelled images."""
-
-    images: Generator | None
-    """Unset is fresh noise every step: standard normal, scaled to [−1, 1] by the batch's extremes."""
-    batch: int
-    steps: int
-    """At most, in a round."""
-    lr: float
-    clip: float
-    """Largest norm of a gradient."""
-    check_every: int
-    """Steps between looks at the validation images."""
-    patience: int
-    """Steps without gain after which it ends."""
-    keep_average: bool
-    """Whether the average itself is a candidate."""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Training of the classifier alone, on features drawn from a Gaussian for each class."""
-
-    per_class: int
-    epochs: int
-    lr: float
-    batch: int
-
-
-@dataclass(frozen=True)
 class Update:
     """What a client sends back."""
 
@@ -119,6 +93,80 @@ class Update:
     buffers: Tensor
     message: Vectors
     """The algorithm's own vectors."""
+
+
+class Stage(Protocol):
+    """What a method has on the server after a round; ``feddf.py`` and ``ccvr.py`` show how it is used."""
+
+    round: int
+    """Rounds done, this one included."""
+    last: bool
+    """Whether this was the last round."""
+    frozen: bool
+    """Whether batch norm is done with fixed statistics by now."""
+    device: torch.device
+    dtype: torch.dtype
+    kept: dict[str, Any]
+    """What the method keeps in memory from round to round; after a resume it is empty again."""
+
+    def generator(self) -> np.random.Generator:
+        """NumPy's random numbers of this round."""
+
+    def chance(self, number: int) -> AbstractContextManager[None]:
+        """Inside, PyTorch's random numbers are those of this round and ``number``."""
+
+    def model(self) -> FlatModel:
+        """A network bound to vectors of its own, to load models into and to train."""
+
+    def training(self, model: FlatModel) -> None:
+        """Put the network into training mode, with batch norm as clients have it now."""
+
+    def logits(self, model: FlatModel, images: Tensor) -> Tensor:
+        """What a network says of images, in the run's precision."""
+
+    def all_logits(self, models: Sequence[FlatModel], images: Tensor) -> list[Tensor]:
+        """The same of several networks, without gradients; on a GPU they all answer at once."""
+
+    def images(self, generator: Generator, batch: int, most: int) -> Images:
+        """Batches of a generator's images, of which at most so many are drawn at a time."""
+
+    def noise(self, batch: int) -> Tensor:
+        """A batch of standard normal numbers of the images' shape."""
+
+    def static(self, work: Callable[[], None], what: str) -> Callable[[], None]:
+        """The same work, but faster on a GPU: rehearsed and recorded; see :mod:`vhl.training.static`."""
+
+    def working(self) -> AbstractContextManager[None]:
+        """Where all work of a stage has to be done, for on a GPU that is a stream of its own."""
+
+    def can_validate(self) -> bool:
+        """Whether the server has validation images."""
+
+    def accuracy(self, model: FlatModel) -> float:
+        """On the validation images."""
+
+    def moments(self, server: Server) -> Vectors:
+        """Class by class how many training images all clients have (``counts``), the sum of the features that
+        this model makes of them (``sums``) and of their products (``products``)."""
+
+    def check_linear_head(self, whose: str) -> None:
+        """Refuse a network whose classifier is not a linear layer on the features ``last``."""
+
+    def linear_head(self, parameters: Tensor, buffers: Tensor) -> tuple[Tensor, Tensor]:
+        """The classifier's weight and bias, as views of a model's vectors."""
+
+    def report(self, samples: int = 0, **numbers: float) -> None:
+        """Put numbers into the round's record, and count images that were trained on."""
+
+
+class Images(Protocol):
+    """Batches of images at a fixed place."""
+
+    def draw(self, first: int, count: int) -> None:
+        """Choose the images of so many steps, of which the first has this number in the round."""
+
+    def next(self) -> Tensor:
+        """The next step's images; this may be recorded."""
 
 
 class Algorithm(Component):
@@ -169,15 +217,15 @@ class Algorithm(Component):
         """The server's new parameters and state from the updates, in client order, of ``clients`` in all."""
         raise NotImplementedError
 
-    @property
-    def distillation(self) -> Distillation | None:
-        """A stage on the server after :meth:`aggregate`, every round."""
-        return None
+    ends: ClassVar[bool] = False
+    """Whether what comes after the last round makes another model than the rounds before it."""
 
-    @property
-    def calibration(self) -> Calibration | None:
-        """A stage after the last round."""
-        return None
+    def prepare(self, stage: Stage) -> None:
+        """Before the first round: refuse what :meth:`after_round` could not do."""
+
+    def after_round(self, server: Server, updates: Sequence[Update], stage: Stage) -> Server:
+        """What the server does with its average before the next round, and with what (``stage``)."""
+        return server
 
     def notes(self, training: Training) -> list[str]:
         """Sentences a user should read before training so."""

@@ -13,17 +13,17 @@ from torch import Tensor
 from vhl.analysis.margin import Samples
 from vhl.analysis.theory import Terms, measure
 from vhl.data.images import ImageSet
-from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import read_json, write_json
+from vhl.models.blueprint import is_linear
 from vhl.models.vectors import FlatModel
-from vhl.rounds.checks import is_linear
-from vhl.rounds.evaluation import look
-from vhl.rounds.problem import Problem
+from vhl.rounds.local import local
+from vhl.rounds.looking import look
+from vhl.rounds.setup import Setup
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import kept_rounds, saved_tensors
-from vhl.training.stream import Stream
+from vhl.training.streams import Stream
 from vhl.virtual.base import Workplace
 from vhl.virtual.sets import virtual_set
 
@@ -50,16 +50,17 @@ def measure_run(
             "RUN against those of another run."
         )
     wanted = _which(run, rounds)
-    problem = Problem(experiment, data_dir)
-    sets = [problem.natural.test, *_virtual_streams(problem, against, data_directory(data_dir))]
-    model = FlatModel(problem.build(problem.shape.outputs), problem.device, problem.numerics.dtype)
+    setup = local(experiment, data_dir).setup
+    assert setup.test is not None
+    sets = [setup.test, *_virtual_streams(setup, against)]
+    model = setup.model()
     found = {}
     for number, which in wanted.items():
         tensors = saved_tensors(run, which, model.layout)
-        model.load(*(vector.to(problem.device) for vector in model.layout.pack(tensors)))
-        head = problem.linear_head(tensors)
-        natural, train, held_out = (_look(problem, model, stream, head) for stream in sets)
-        found[number] = measure(natural, held_out, train, head, problem.classes, limit=LIMIT)
+        model.load(*(vector.to(setup.precision.device) for vector in model.layout.pack(tensors)))
+        head = setup.blueprint.linear_head(tensors)
+        natural, train, held_out = (_look(setup, model, stream, head) for stream in sets)
+        found[number] = measure(natural, held_out, train, head, setup.classes, limit=LIMIT)
     _write(run, against, found)
     return found
 
@@ -73,25 +74,27 @@ def _which(run: RunFolder, rounds: Sequence[int] | None) -> dict[int, str]:
     return {number: "last" if number == last else str(number) for number in rounds}
 
 
-def _virtual_streams(problem: Problem, against: Experiment, directory: Path) -> tuple[Stream, Stream]:
+def _virtual_streams(setup: Setup, against: Experiment) -> tuple[Stream, Stream]:
     """Virtual images as in training, and held-out ones; not augmented, and no more than are looked at."""
-    generator, classes, seed = against.virtual, problem.classes, against.seeds.data
-    trained_on = problem.virtual_classes if problem.shape.outputs > classes else classes
+    generator, classes, seed = against.virtual, setup.classes, against.seeds.data
+    directory = setup.directory
+    trained_on = setup.virtual_classes if setup.blueprint.outputs > classes else classes
     for virtual_classes in (trained_on, generator.classes or classes):
         if virtual_classes != classes:
             raise VHLError(
                 f"The theorem speaks of as many virtual classes as natural ones: {virtual_classes} are not "
                 f"{classes}; train with virtual.classes unset."
             )
-    shape = against.objective.virtual_shape(problem.dataset.train.shape)
-    place = Workplace(problem.device, directory)
-    train = virtual_set(generator, classes, shape, seed, directory, problem.device)
+    batch = against.objective.virtual_images(against.training.batch_size)
+    shape = setup.data.shape if batch is None else batch.shape(setup.data.shape)
+    place = Workplace(setup.precision.device, directory)
+    train = virtual_set(generator, classes, shape, seed, directory, setup.precision.device)
     count = min(LIMIT, generator.count_per_class(classes))
     held_out = generator.held_out(classes, count, shape, seed, place)
     statistics = generator.statistics(train.images)
-    dtype = problem.numerics.dtype
+    dtype = setup.precision.dtype
     first, second = (
-        Stream(images, generator, statistics, problem.device, augment=False, dtype=dtype)
+        Stream(images, generator, statistics, setup.precision.device, augment=False, dtype=dtype)
         for images in (_at_most(train), held_out)
     )
     return first, second
@@ -103,13 +106,13 @@ def _at_most(images: ImageSet) -> ImageSet:
     return ImageSet(images.images[chosen], images.labels[chosen])
 
 
-def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor, Tensor]) -> Samples:
-    everything = torch.arange(len(stream), device=problem.device)
-    seen = look(model, stream, everything, problem.numerics)
+def _look(setup: Setup, model: FlatModel, stream: Stream, head: tuple[Tensor, Tensor]) -> Samples:
+    everything = torch.arange(len(stream), device=setup.precision.device)
+    seen = look(model, stream, everything, setup.precision)
     if not is_linear(seen["features"], seen["logits"], head):
         raise VHLError(
             f"The theorem speaks of a linear classifier on the features 'last'; that of "
-            f"{problem.experiment.model.name} is none."
+            f"{setup.experiment.model.name} is none."
         )
     return seen["features"], seen["labels"]
 
@@ -117,10 +120,11 @@ def _look(problem: Problem, model: FlatModel, stream: Stream, head: tuple[Tensor
 def _write(run: RunFolder, against: Experiment, found: dict[int, Terms]) -> None:
     """Beside what was measured before against the same virtual data."""
     file = run.path / "theory.json"
+    batch = against.objective.virtual_images(against.training.batch_size)
     virtual = {
         "virtual": against.virtual.model_dump(mode="json"),
         "seed": against.seeds.data,
-        "tiles": against.objective.tiles,
+        "tiles": 1 if batch is None else batch.tiles,
     }
     before = read_json(file) if file.is_file() else {}
     same = {key: before.get(key) for key in virtual} == virtual

@@ -12,12 +12,11 @@ import torch
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
-from vhl.rounds.problem import Problem
+from vhl.rounds.local import Shared, local
 from vhl.rounds.simulation import Simulation
-from vhl.rounds.workshop import Workshop
 from vhl.runs.record import Record
 from vhl.training.lane import Mark, Span
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -49,11 +48,14 @@ def measure(experiments: Sequence[Experiment], data_dir: Path | None = None) -> 
     """Run experiments side by side; the clock runs once each has done its first round."""
     if min(experiment.rounds for experiment in experiments) < 2:
         raise VHLError("A benchmark leaves out the first round, which starts up; set rounds to 2 at least.")
-    workshop, notes = Workshop(), list[str]()
-    problems = [Problem(experiment, data_dir, workshop=workshop) for experiment in experiments]
-    runs = [Simulation(p.experiment, problem=p, on_note=notes.append) for p in problems]
-    _reset_peak(problems[0].device)
-    lanes = runs[0].lanes
+    shared, notes = Shared(), list[str]()
+    federations = [local(e, data_dir, shared=shared, on_note=notes.append) for e in experiments]
+    runs = [
+        Simulation(e, federation=own, on_note=notes.append)
+        for e, own in zip(experiments, federations, strict=True)
+    ]
+    setup, lanes = federations[0].setup, federations[0].lanes
+    _reset_peak(setup.precision.device)
     lanes.spans = []
     _run(runs, 1)
     first_step = _age_at(lanes.spans)
@@ -65,9 +67,9 @@ def measure(experiments: Sequence[Experiment], data_dir: Path | None = None) -> 
         images=sum(record.samples for record in records),
         seconds=seconds,
         idle_seconds=max(0.0, seconds - busy_seconds(lanes.spans)),
-        peak_memory=_peak(problems[0].device),
+        peak_memory=_peak(setup.precision.device),
         first_step=first_step,
-        operations=6 * problems[0].shape.multiply_adds,
+        operations=6 * setup.blueprint.known.multiply_adds,
         notes=tuple(notes),
     )
 
@@ -79,9 +81,7 @@ def _run(simulations: Sequence[Simulation], until: int | None) -> list[Record]:
     while any(left.values()):
         for simulation in [s for s, rounds in left.items() if rounds]:
             record = simulation.poll()
-            if record is None:
-                simulation.lanes.pump()
-            else:
+            if record is not None:
                 records.append(record)
                 left[simulation] -= 1
     return records
@@ -110,12 +110,12 @@ def _since(origin: Mark, mark: Mark) -> float:
     return mark - origin
 
 
-def ceiling(numerics: Numerics) -> float:
+def ceiling(precision: Precision) -> float:
     """Operations a second that a large matrix product reaches here, in this precision: the best of ten."""
-    device, size = numerics.device, 8192 if numerics.device.type == "cuda" else 1024
-    one, other = (torch.randn(size, size, device=device).to(numerics.compute_dtype) for _ in range(2))
+    device, size = precision.device, 8192 if precision.device.type == "cuda" else 1024
+    one, other = (torch.randn(size, size, device=device).to(precision.compute_dtype) for _ in range(2))
     best = float("inf")
-    with numerics.active():
+    with precision.active():
         for _ in range(10):
             _wait(device)
             started = time.perf_counter()

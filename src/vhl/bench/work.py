@@ -8,18 +8,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from vhl.chance import Purpose, generator
+from vhl.data.images import Dataset
+from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
+from vhl.experiment import Experiment
+from vhl.models.blueprint import Blueprint
 from vhl.rounds.sampling import clients_per_round
-
-if TYPE_CHECKING:
-    from vhl.rounds.problem import Problem
+from vhl.training.precision import choose_device
 
 TEST_BATCH = 500
 """Images of the test set at a time."""
@@ -71,34 +74,39 @@ class Work:
     tf32: bool
 
     @classmethod
-    def of(cls, problem: Problem, *, tf32: bool) -> Work:
+    def of(cls, experiment: Experiment, data_dir: Path | None, *, tf32: bool) -> Work:
         """The work of an experiment; its learning rate stays that of round 1, for a decay costs no time."""
-        experiment, training, dataset = problem.experiment, problem.experiment.training, problem.dataset
+        training, seed = experiment.training, experiment.seeds.data
         if (experiment.objective.name, experiment.algorithm.name) != ("plain", "fedavg"):
             raise VHLError("A benchmark compares plain FedAvg; set objective=plain and algorithm=fedavg.")
         if experiment.data.cutout:
             raise VHLError("The benchmark's peers crop and flip but cut nothing out; set data.cutout=0.")
+        dataset: Dataset = experiment.data.load(data_directory(data_dir), seed)
+        parts = experiment.partition.assign(dataset, seed)
+        height, width, channels = dataset.train.shape
+        classes = len(dataset.classes)
+        blueprint = Blueprint(experiment.model, classes, channels, (height, width), experiment.seeds.model)
         mean, std = experiment.data.statistics(dataset.train.images)
         return cls(
             images=dataset.train.images,
             labels=dataset.train.labels,
-            parts=problem.parts,
+            parts=parts,
             test_images=dataset.test.images,
             test_labels=dataset.test.labels,
             mean=mean,
             std=std,
             padding=experiment.data.padding(dataset.train.shape[0]),
             flip=experiment.data.flip,
-            classes=problem.classes,
-            build=partial(copy.deepcopy, problem.initial()),
+            classes=classes,
+            build=partial(copy.deepcopy, blueprint.start()),
             batch_size=training.batch_size,
             epochs=training.epochs,
             lr=training.lr,
             momentum=training.momentum,
             weight_decay=training.weight_decay,
-            clients_per_round=clients_per_round(experiment.clients_per_round, problem.clients),
+            clients_per_round=clients_per_round(experiment.clients_per_round, len(parts)),
             seed=experiment.seeds.sampling,
-            device=problem.device,
+            device=choose_device(experiment.device),
             tf32=tf32,
         )
 
@@ -107,7 +115,7 @@ class Work:
 
     def clients(self, round_: int) -> list[int]:
         """The clients of a round (from 0): those that our engine draws too."""
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(round_,)))
+        rng = generator(self.seed, Purpose.CLIENTS, round_)
         return sorted(rng.choice(len(self.parts), self.clients_per_round, replace=False).tolist())
 
     def network(self) -> nn.Module:

@@ -18,8 +18,7 @@ from vhl.experiment import Experiment
 from vhl.report.content import content
 from vhl.report.serve import serving
 from vhl.report.write import write_report
-from vhl.rounds.problem import choose_device
-from vhl.rounds.workshop import Workshop
+from vhl.rounds.local import Shared
 from vhl.runs.compare import compare
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
@@ -27,6 +26,7 @@ from vhl.session.session import Session, default_name
 from vhl.session.together import together
 from vhl.session.trackers.base import named
 from vhl.text import first_of
+from vhl.training.precision import choose_device
 from vhl.training.threads import choose_threads
 
 _SHOWN = 5  # classes that a note names
@@ -50,12 +50,12 @@ def run_all(
     At the time ``until``, by the monotonic clock, all that is running is saved and stopped.
     """
     choose_threads()
-    workshop = Workshop()
+    shared = Shared()
     if at_once is None:
         on_gpu = choose_device(experiments[0].device).type == "cuda"
         at_once = min(_ON_A_GPU, len(experiments)) if on_gpu else 1
     board = Board(at_once)
-    sessions = [_session(e, runs, resume, data_dir, workshop, track, board) for e in experiments]
+    sessions = [_session(e, runs, resume, data_dir, shared, track, board) for e in experiments]
     folders: list[RunFolder] = []
     failed: dict[str, VHLError] = {}
     try:
@@ -109,7 +109,7 @@ def _session(
     runs: Path,
     resume: bool,
     data_dir: Path | None,
-    workshop: Workshop,
+    shared: Shared,
     track: Sequence[str],
     board: Board,
 ) -> Session:
@@ -121,7 +121,7 @@ def _session(
         on_progress=making_images(),
         on_note=board.note,
         on_start=lambda experiment, done: board.begin(experiment.name, experiment.rounds, done),
-        workshop=workshop,
+        shared=shared,
         trackers=named(track),
     )
 

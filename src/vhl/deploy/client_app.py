@@ -16,12 +16,11 @@ from flwr.clientapp import ClientApp
 from vhl.algorithms.base import Server, Vectors
 from vhl.data.images import ImageSet
 from vhl.deploy.forms import model_forms, server_forms
-from vhl.deploy.orders import Complaint, Order, Report, Sight
-from vhl.deploy.site import Settings, Site, SiteError, saying
+from vhl.deploy.orders import Complaint, Report, Request, Sight
+from vhl.deploy.site import Settings, Site, SiteError, SiteWork, saying
 from vhl.deploy.terms import Terms, read_experiment
 from vhl.deploy.wire import RefusedError, from_arrays, from_text, prefixed, to_arrays, to_text, unflatten
 from vhl.errors import VHLError
-from vhl.rounds.problem import Problem
 from vhl.training.threads import choose_threads
 
 app = ClientApp()
@@ -82,14 +81,14 @@ def train(message: Message, context: Context) -> Message:
     """Local training from the server's vectors."""
 
     def give(content: RecordDict, site: Site) -> RecordDict:
-        terms, order = Terms.read(from_text(content, "terms")), Order.read(from_text(content, "order"))
-        problem = site.problem(terms)
-        server = unflatten(from_arrays(content, "server", server_forms(problem)))
-        outcome, lost = site.train(terms, problem, order, server)
+        terms, request = Terms.read(from_text(content, "terms")), Request.read(from_text(content, "order"))
+        work = site.work(terms)
+        server = unflatten(from_arrays(content, "server", server_forms(work.setup)))
+        outcome, lost = site.train(terms, work, request, server)
         update = outcome.update
         report = Report(
             run=terms.run,
-            round=order.round,
+            round=request.round,
             samples=update.work.samples,
             totals={name: float(total) for name, total in outcome.totals.items()},
             keeps_state=bool(outcome.state),
@@ -114,10 +113,10 @@ def moments(message: Message, context: Context) -> Message:
     return answer(message, context, lambda content, site: _look(content, site, site.moments))
 
 
-def _look(content: RecordDict, site: Site, see: Callable[[Problem, Server], Vectors]) -> RecordDict:
+def _look(content: RecordDict, site: Site, see: Callable[[SiteWork, Server], Vectors]) -> RecordDict:
     """What a site sees with the server's model."""
-    terms, order = Terms.read(from_text(content, "terms")), Order.read(from_text(content, "order"))
-    problem = site.problem(terms)
-    server = unflatten(from_arrays(content, "server", model_forms(problem)))
-    sight = Sight(run=terms.run, round=order.round, samples=len(problem.parts[0]))
-    return RecordDict({"report": to_text(sight.model_dump()), "seen": to_arrays(see(problem, server))})
+    terms, request = Terms.read(from_text(content, "terms")), Request.read(from_text(content, "order"))
+    work = site.work(terms)
+    server = unflatten(from_arrays(content, "server", model_forms(work.setup)))
+    sight = Sight(run=terms.run, round=request.round, samples=work.setup.sizes[0])
+    return RecordDict({"report": to_text(sight.model_dump()), "seen": to_arrays(see(work, server))})

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vhl.data.images import ImageSet
 from vhl.deploy.fleet import Fleet, complaint
-from vhl.deploy.orders import Order, Sight
+from vhl.deploy.orders import Request, Sight
 from vhl.deploy.terms import Terms
 from vhl.deploy.wire import Form, RefusedError, from_arrays, from_text, to_arrays, to_text
 from vhl.errors import VHLError
@@ -77,7 +77,7 @@ class Exchange:
         """What sites see with a model, by site, in their order; each answer is checked alone."""
         found: dict[str, dict[str, Tensor]] = {}
         self._looks += 1
-        order = to_text(Order(round=self._looks, rate=0.0).model_dump())
+        order = to_text(Request(round=self._looks, rate=0.0).model_dump())
         model = to_arrays({"parameters": parameters, "buffers": buffers})
         content = RecordDict({"terms": to_text(self.terms.table()), "order": order, "server": model})
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from vhl.algorithms.base import Algorithm, Client, Server, Vectors, Work
 from vhl.deploy.wire import Form, flatten, form, prefixed
-from vhl.models.vectors import FlatModel
-from vhl.rounds.problem import Problem
-from vhl.training.step import plain_pieces
-from vhl.training.task import Task
+from vhl.objectives.base import Batch
+from vhl.rounds.setup import Setup
+from vhl.training.step import hit_names
 
 
-def model_forms(problem: Problem) -> dict[str, Form]:
+def model_forms(setup: Setup) -> dict[str, Form]:
     """Of a model's vectors."""
-    return {name: form(vector) for name, vector in flatten(_blank(problem)).items() if "." not in name}
+    return {name: form(vector) for name, vector in flatten(_blank(setup)).items() if "." not in name}
 
 
-def server_forms(problem: Problem) -> dict[str, Form]:
+def server_forms(setup: Setup) -> dict[str, Form]:
     """Of what a server sends to train from."""
-    return {name: form(vector) for name, vector in flatten(_blank(problem)).items()}
+    return {name: form(vector) for name, vector in flatten(_blank(setup)).items()}
 
 
-def update_forms(problem: Problem) -> dict[str, Form]:
+def update_forms(setup: Setup) -> dict[str, Form]:
     """Of what a client sends back: its model, and what its algorithm says beside it."""
-    server = _blank(problem)
-    said = prefixed("message.", blank_message(problem.experiment.algorithm, server))
+    server = _blank(setup)
+    said = prefixed("message.", blank_message(setup.experiment.algorithm, server))
     vectors = {"parameters": server.parameters, "buffers": server.buffers, **said}
     return {name: form(vector) for name, vector in vectors.items()}
 
@@ -38,26 +36,35 @@ def blank_message(algorithm: Algorithm, server: Server) -> Vectors:
     return algorithm.finish(server.parameters, client, Work(1, 1, 1.0, 0.0))[0]
 
 
-def total_names(task: Task, outputs: int) -> set[str]:
-    """What a client adds up over its steps: found by judging a batch of zeros."""
-    plan = task.plan(0, 0, np.zeros(1, np.int64))
-    draws = {name: torch.from_numpy(rows[0]).to(task.device) for name, rows in plan.items()}
-    draws["labels"] = torch.zeros_like(draws.pop("index"))
-    rows = len(draws["labels"])
-    if "virtual" in draws:
-        assert task.virtual is not None
-        draws["virtual_labels"] = task.virtual.labels[draws.pop("virtual")]
-        rows += len(draws["virtual_labels"])
-    zeros = {tap: torch.zeros(rows, length, device=task.device) for tap, length in task.features.items()}
-    for name in task.algorithm.references:
-        draws[f"reference.{name}"] = zeros["last"][: len(draws["labels"])]
-    _, values = plain_pieces(task).judge(zeros, torch.zeros(rows, outputs, device=task.device), draws)
-    return set(values)
+def total_names(setup: Setup) -> set[str]:
+    """What a client adds up over its steps: found by the losses of a batch of zeros."""
+    objective, algorithm = setup.experiment.objective, setup.experiment.algorithm
+    natural, device = setup.experiment.training.batch_size, setup.precision.device
+    virtual = objective.virtual_images(natural)
+    rows = natural + (0 if virtual is None else virtual.rows)
+
+    def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    features = {tap: zeros(rows, length) for tap, length in setup.blueprint.known.lengths.items()}
+    batch = Batch(
+        features,
+        zeros(rows, setup.blueprint.outputs),
+        zeros(natural, dtype=torch.int64),
+        torch.ones(natural, device=device),
+        setup.classes,
+        None if virtual is None else zeros(virtual.rows, dtype=torch.int64),
+        setup.shared,
+        natural,
+        lambda shape: zeros(*shape),
+    )
+    references = dict.fromkeys(algorithm.references, features["last"][:natural])
+    return {*objective.loss(batch), *algorithm.loss(batch, references), *hit_names(virtual is not None)}
 
 
-def _blank(problem: Problem) -> Server:
+def _blank(setup: Setup) -> Server:
     """A server of the right form, full of zeros."""
-    model = FlatModel(problem.build(problem.shape.outputs), torch.device("cpu"), problem.numerics.dtype)
-    parameters, algorithm = torch.zeros_like(model.parameters), problem.experiment.algorithm
-    state = algorithm.sent(algorithm.server_state(parameters))
-    return Server(parameters, torch.zeros_like(model.buffers), state)
+    blueprint, algorithm = setup.blueprint, setup.experiment.algorithm
+    packed = blueprint.layout.pack(blueprint.known.module.state_dict())
+    parameters, buffers = (torch.zeros_like(vector, dtype=setup.precision.dtype) for vector in packed)
+    return Server(parameters, buffers, algorithm.sent(algorithm.server_state(parameters)))

@@ -23,8 +23,8 @@ class _Said(BaseModel):
             raise RefusedError(f"{cls.__name__.lower()}: {where} {first['msg']}") from None
 
 
-class Order(_Said):
-    """Local training in one round, or an evaluation after it."""
+class Request(_Said):
+    """What the server asks of a site: local training in one round, or a look at a model."""
 
     round: int = Field(ge=0)
     """Rounds done before it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,17 +18,23 @@ from flwr.serverapp import Grid, ServerApp
 from vhl.config.registry import build
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source, data_directory
+from vhl.deploy.exchange import Exchange
 from vhl.deploy.fleet import Fleet, Note, Patience
 from vhl.deploy.folder import SETTINGS
-from vhl.deploy.remote import DeployedProblem
+from vhl.deploy.sites import SiteClients
 from vhl.deploy.terms import Facts, Terms, agree, read_experiment
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.report.write import write_report
-from vhl.rounds.problem import Problem
+from vhl.rounds.datasheet import DataSheet
+from vhl.rounds.federation import Federation
+from vhl.rounds.local import make_virtual, own_evaluator
+from vhl.rounds.setup import Setup
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 from vhl.session.session import Session
+from vhl.training.lanes import Lanes
+from vhl.training.precision import Precision, choose_device
 from vhl.training.threads import choose_threads
 
 _OWN = "experiment"
@@ -108,8 +114,8 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
 
     session: Session
 
-    def problem(named: Experiment) -> Problem:
-        return _problem(named, session.folder, fleet, settings)
+    def federate(named: Experiment) -> Federation:
+        return _federation(named, session.folder, fleet, settings)
 
     session = Session(
         experiment,
@@ -117,7 +123,7 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
         resume=settings.resume,
         data_dir=settings.data_dir,
         on_note=note,
-        make_problem=problem,
+        federate=federate,
     )
     folder = session.folder
     if folder.exists and not settings.resume:
@@ -131,7 +137,7 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
     return folder
 
 
-def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Problem:
+def _federation(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Federation:
     """From what sites say, or have said when the run began."""
     if folder.exists:
         known = folder.data().get("deployment")
@@ -144,7 +150,35 @@ def _problem(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: 
     terms, counts = agree(run, experiment, facts, settings.classes)
     fleet.note(_describe_classes(terms, counts))
     own, terms = _own_data(terms, settings)
-    return DeployedProblem(terms, counts, fleet, own, settings.data_dir)
+    setup = _setup(terms, counts, facts, own, settings.data_dir)
+    exchange = Exchange(fleet, terms, None if setup.virtual is None else setup.virtual.images)
+    lanes = Lanes(experiment.engine, setup.precision, fleet.note)
+    evaluator = None if own is None else own_evaluator(setup, lanes)
+    return Federation(setup, SiteClients(setup, exchange, evaluator), lanes)
+
+
+def _setup(
+    terms: Terms, counts: np.ndarray, facts: Sequence[Facts], own: Dataset | None, data_dir: Path
+) -> Setup:
+    """The server has its own test images, or none."""
+    held_out = sum(sum(site.test) for site in facts)
+    if own is None and not held_out:
+        raise VHLError("No site holds out images to test on; set test to images that the server has.")
+    experiment = terms.experiment
+    precision = Precision.choose(experiment.engine, choose_device(experiment.device))
+    sheet = DataSheet(
+        terms.classes,
+        terms.sites,
+        terms.shape,
+        terms.statistics,
+        counts,
+        test_samples=held_out if own is None else len(own.test),
+        fingerprint="",  # sites answer for their images themselves
+        deployment={"run": terms.run, "facts": [site.model_dump() for site in facts]},
+    )
+    virtual = make_virtual(experiment, sheet, data_dir, precision)
+    sets = {} if own is None else {"test": own.test, "validation": own.validation}
+    return Setup.of(experiment, precision, sheet, data_dir, virtual, **sets)
 
 
 def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:

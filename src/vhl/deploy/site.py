@@ -21,20 +21,20 @@ from vhl.data.partitions.base import count_matrix
 from vhl.data.sources.base import Source, data_directory
 from vhl.data.sources.folder import Folder
 from vhl.deploy.decoded import load_decoded
-from vhl.deploy.orders import Order
+from vhl.deploy.orders import Request
 from vhl.deploy.terms import NAME, Facts, Terms
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import write_tensors
 from vhl.models.files import read_tensors
-from vhl.models.vectors import FlatModel
-from vhl.rounds.evaluation import evaluate
-from vhl.rounds.problem import Problem, choose_device
-from vhl.training.client_data import NaturalData, VirtualData
-from vhl.training.precision import Numerics
-from vhl.training.stream import Stream
-from vhl.training.task import Job, Outcome
-from vhl.virtual.base import Progress
+from vhl.rounds.clients import Order
+from vhl.rounds.datasheet import DataSheet
+from vhl.rounds.local import LocalClients
+from vhl.rounds.setup import Setup
+from vhl.training.client_data import ClientData, VirtualData
+from vhl.training.lanes import Lanes
+from vhl.training.precision import Precision, choose_device
+from vhl.training.task import Outcome
 from vhl.virtual.sets import read_set, virtual_set, write_set
 
 _log = logging.getLogger(__name__)
@@ -92,6 +92,14 @@ class Settings:
         return cls(name, data, store, str(config.get("device", "auto")), virtual == "make")
 
 
+@dataclass(frozen=True)
+class SiteWork:
+    """A site's one client, ready to be asked."""
+
+    setup: Setup
+    clients: LocalClients
+
+
 class Site:
     """What one node does, whoever asks; each message may find it in a process of its own."""
 
@@ -103,49 +111,48 @@ class Site:
             is_open = experiment.data.mean is None or experiment.data.std is None
             return Facts.of(self.settings.name, self._data(experiment), sums=is_open)
 
-    def problem(self, terms: Terms) -> Problem:
+    def work(self, terms: Terms) -> SiteWork:
+        """What the site needs to answer: its one client, on its own images."""
         experiment = _for_one_client(terms.experiment, self.settings.device)
         with saying("settings", "The site cannot compute as its configuration says; its log says why."):
-            numerics = Numerics.choose(experiment.engine, choose_device(experiment.device))
+            precision = Precision.choose(experiment.engine, choose_device(experiment.device))
+            lanes = Lanes(experiment.engine, precision)
         with saying("data", "The site's data could not be read or do not fit the terms; its log says why."):
             dataset = terms.fit(self._data(experiment))
             part = np.arange(len(dataset.train))
             counts = count_matrix(dataset.train.labels, [part], len(terms.classes))
-            natural = NaturalData(dataset, [part], counts, experiment.data, terms.statistics, numerics)
+            sheet = DataSheet.of(dataset, counts, terms.statistics)
+            data = ClientData.of(dataset.train, [part], experiment.data, terms.statistics, precision)
         with saying("experiment", "The experiment could not be set up; the site's log says why."):
-            images = self._virtual_images(terms) if experiment.objective.uses_virtual else None
-            return _SiteProblem(experiment, self.settings.store, natural, images)
+            virtual = self._virtual(terms, precision) if experiment.objective.uses_virtual else None
+            held_out = {"test": dataset.test, "validation": dataset.validation}
+            sets = {name: images for name, images in held_out.items() if images is not None and len(images)}
+            setup = Setup.of(experiment, precision, sheet, self.settings.store, virtual, **sets)
+            return SiteWork(setup, LocalClients(setup, data, lanes))
 
-    def train(self, terms: Terms, problem: Problem, order: Order, server: Server) -> tuple[Outcome, bool]:
+    def train(self, terms: Terms, work: SiteWork, request: Request, server: Server) -> tuple[Outcome, bool]:
         """Local training, as any client's; also says whether a state that should be here was lost."""
-        server = _on(problem.device, server)
-        kept = self._state(terms, order.state)
-        own = problem.experiment.algorithm.client_state(server) if kept is None else kept
-        client = terms.sites.index(self.settings.name)
-        job = Job(client, order.round, problem.parts[0], order.rate, own)
+        server = _on(work.setup.precision.device, server)
+        kept = self._state(terms, request.state)
+        own = work.setup.experiment.algorithm.client_state(server) if kept is None else kept
+        number = terms.sites.index(self.settings.name)
         with saying("training", "Local training failed; the site's log says why."):
-            (outcome,) = problem.lanes().train(problem.task(), [job], server)
+            outcome = work.clients.train_one(Order(number, request.round, request.rate, own), server)
         if not outcome.finite:
             raise SiteError("training", "The site's model became infinite or NaN.")
         with saying("state", "The site's state could not be kept; its log says why."):
-            self._keep_state(terms, order, outcome.state)
-        return outcome, order.state is not None and kept is None
+            self._keep_state(terms, request, outcome.state)
+        return outcome, request.state is not None and kept is None
 
-    def moments(self, problem: Problem, server: Server) -> dict[str, Tensor]:
+    def moments(self, work: SiteWork, server: Server) -> dict[str, Tensor]:
         """Of the model's features of the site's training images, class by class."""
         with saying("evaluation", "Features could not be computed; the site's log says why."):
-            return problem.moments(_model(problem, server))
+            return work.clients.moments(_on(work.setup.precision.device, server))
 
-    def evaluate(self, problem: Problem, server: Server) -> dict[str, Tensor]:
+    def evaluate(self, work: SiteWork, server: Server) -> dict[str, Tensor]:
         """Counts of the model's predictions on the images that the site holds out."""
-        model, numerics, found = _model(problem, server), problem.numerics, dict[str, Tensor]()
-        sets = {"test": problem.natural.test, "validation": problem.natural.validation}
-        with saying("evaluation", "Evaluation failed; the site's log says why."), numerics.active():
-            for name, stream in sets.items():
-                if stream is not None and len(stream):
-                    counts = evaluate(model, stream, problem.classes, numerics)
-                    found |= {f"{name}.{i}": count.cpu() for i, count in enumerate(counts)}
-        return found
+        with saying("evaluation", "Evaluation failed; the site's log says why."):
+            return work.clients.evaluate(_on(work.setup.precision.device, server)).get()
 
     def receive_virtual(self, terms: Terms, images: ImageSet) -> None:
         """Keep the server's virtual set."""
@@ -153,18 +160,19 @@ class Site:
             raise SiteError("virtual", "The virtual set that came is not the one of the terms.")
         write_set(self._received(terms.virtual), images, terms.virtual)
 
-    def _virtual_images(self, terms: Terms) -> ImageSet:
+    def _virtual(self, terms: Terms, precision: Precision) -> VirtualData:
         """Processors round differently: a set made here counts if it is the server's to the bit."""
         wanted, experiment = str(terms.virtual), terms.experiment
+        batch = experiment.objective.virtual_images(experiment.training.batch_size)
         found = read_set(self._received(wanted), wanted)
         if found is None and self.settings.makes_virtual:
             generator, seed = experiment.virtual, experiment.seeds.data
             classes = generator.classes or len(terms.classes)
-            shape = experiment.objective.virtual_shape(terms.shape)
+            shape = terms.shape if batch is None else batch.shape(terms.shape)
             found = virtual_set(generator, classes, shape, seed, self.settings.store)
         if found is None or found.fingerprint() != wanted:
             raise SiteError("virtual", "The site has not got the server's virtual set.")
-        return found
+        return VirtualData.of(found, experiment.virtual, batch, precision)
 
     def _received(self, fingerprint: str) -> Path:
         return self.settings.store / "virtual" / f"received-{fingerprint[:16]}.safetensors"
@@ -203,34 +211,16 @@ class Site:
             _log.error("%s", error)
             return None
 
-    def _keep_state(self, terms: Terms, order: Order, state: Vectors) -> None:
+    def _keep_state(self, terms: Terms, request: Request, state: Vectors) -> None:
         """The new state beside the one before, for the server decides whether this round counts."""
         if not state:
             return
         folder = self._folder(terms)
-        write_tensors(folder / _state_name(order.round), state)
-        needed = {_state_name(r) for r in (order.round, order.state) if r is not None}
+        write_tensors(folder / _state_name(request.round), state)
+        needed = {_state_name(r) for r in (request.round, request.state) if r is not None}
         for file in folder.iterdir():
             if file.name not in needed:
                 file.unlink(missing_ok=True)
-
-
-class _SiteProblem(Problem):
-    """What one client needs: its own images and the virtual ones; distilling is the server's part."""
-
-    def __init__(
-        self, experiment: Experiment, store: Path, natural: NaturalData, virtual: ImageSet | None
-    ) -> None:
-        self._images = virtual
-        super().__init__(experiment, store, natural=natural)
-
-    def _virtual(self, directory: Path, progress: Progress | None) -> VirtualData:
-        assert self._images is not None
-        experiment = self.experiment
-        return VirtualData(self._images, experiment.virtual, experiment.objective, self.numerics)
-
-    def _distillation(self, directory: Path, progress: Progress | None) -> Stream | None:
-        return None
 
 
 def _state_name(round_: int) -> str:
@@ -251,14 +241,6 @@ def _for_one_client(experiment: Experiment, device: str) -> Experiment:
     eager = {"capture": False, "kernels": False, "compile": False, "lanes": 1}
     engine = experiment.engine.model_copy(update=eager)
     return experiment.model_copy(update={"engine": engine, "device": device})
-
-
-def _model(problem: Problem, server: Server) -> FlatModel:
-    numerics = problem.numerics
-    network = problem.build(problem.shape.outputs)
-    model = FlatModel(network, problem.device, numerics.dtype, numerics.compute_dtype)
-    model.load(*(vector.to(problem.device) for vector in (server.parameters, server.buffers)))
-    return model
 
 
 def _on(device: torch.device, server: Server) -> Server:

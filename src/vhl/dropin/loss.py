@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vhl.chance import Purpose, normals
 from vhl.config.registry import build
 from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 from vhl.objectives.base import Batch, Objective, full_precision
-from vhl.training.plan import client_rng
-from vhl.training.stream import Stream
+from vhl.training.schedule import virtual_samples
+from vhl.training.streams import Stream
 from vhl.virtual.base import Generator
 from vhl.virtual.sets import virtual_set
 
@@ -68,7 +70,8 @@ class VirtualHomogeneity:
                 f"objective = {chosen.name} trains before the first round, which a loss cannot do; "
                 "choose another objective."
             )
-        if chosen.tiles > 1 or chosen.weighs_images:
+        joining = chosen.virtual_images(1)
+        if joining is not None and (joining.tiles > 1 or joining.share is not None):
             raise VHLError(
                 f"objective = {chosen.name}: mosaics and shares of batch-norm statistics are for networks of "
                 "experiments; here take objective = vhl, with a smaller virtual_batch to compute less."
@@ -82,8 +85,8 @@ class VirtualHomogeneity:
                 f"channels = {channels}."
             )
         self._streams: dict[torch.device, Stream] = {}
-        self._rng = np.random.default_rng()
-        self._waiting = np.empty(0, np.int64)
+        self._place = secrets.randbits(32), 0, 0  # seed, round and client
+        self._drawn = self._steps = 0
 
     @property
     def virtual_classes(self) -> int:
@@ -99,8 +102,8 @@ class VirtualHomogeneity:
 
         Only to repeat a run exactly: otherwise each process makes choices of its own.
         """
-        self._rng = client_rng(self.seed, round_, client)
-        self._waiting = self._waiting[:0]
+        self._place = self.seed, round_, client
+        self._drawn = self._steps = 0
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
         """The objective on a natural batch (N, C, H, W) and a virtual one, in one pass through the model."""
@@ -110,39 +113,38 @@ class VirtualHomogeneity:
         """The parts of :meth:`loss` by name, their weights included, as for a log."""
         self._check_input(images, labels)
         labels = labels.long()
-        virtual_labels, rows = None, self.objective.virtual_rows(len(images))
-        if rows:
-            virtual, virtual_labels = self._draw(rows, images.device)
+        virtual_labels, joining = None, self.objective.virtual_images(len(images))
+        if joining is not None:
+            virtual, virtual_labels = self._draw(joining.rows, images.device)
             images = torch.cat([images, virtual.to(images.dtype)])
         features, logits = self._run(model, images)
         self._check_output(features, logits, len(images))
         lengths = {tap: feature[0].numel() for tap, feature in features.items()}
         shared = self.objective.shared(self.classes, lengths, self.seed)
-        draws = self.objective.draws(self._rng, 1, len(labels), self.classes, lengths)
+        seed, round_, client = self._place
+        logits = full_precision(logits)
+        step, self._steps = self._steps, self._steps + 1
         batch = Batch(
             features,
-            full_precision(logits),
+            logits,
             labels,
             torch.ones_like(labels, dtype=torch.float32),
             self.classes,
             virtual_labels,
             {name: torch.from_numpy(values).to(images.device) for name, values in shared.items()},
-            {name: torch.from_numpy(values[0]).to(images.device) for name, values in draws.items()},
+            normal=partial(normals, seed, round_, client, step, like=logits),
         )
         with torch.autocast(images.device.type, enabled=False):  # the loss needs more digits than the model
             return self.objective.loss(batch)
 
     def _draw(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The next virtual images of shuffled passes over all of them, augmented, and their labels."""
-        stream = self._stream(device)
-        while len(self._waiting) < rows:
-            further = stream.order(self._rng, len(stream))
-            self._waiting = np.concatenate([self._waiting, further])
-        chosen, self._waiting = self._waiting[:rows], self._waiting[rows:]
-        index = torch.from_numpy(chosen).to(device)
-        chance = stream.draw(self._rng, (rows,))
-        images = stream.batch(index, {name: torch.from_numpy(x).to(device) for name, x in chance.items()})
-        return images, stream.labels[index]
+        """The next virtual images of a shuffled pass over all of them, augmented, and their labels."""
+        stream, (seed, round_, client) = self._stream(device), self._place
+        number = self._drawn + torch.arange(rows, device=device)
+        self._drawn += rows
+        order = stream.shuffled(seed, Purpose.VIRTUAL_ORDER, round_)
+        index, choices = virtual_samples(seed, round_, client, stream, order, number)
+        return stream.batch(index, choices), stream.labels[index]
 
     def _stream(self, device: torch.device) -> Stream:
         if device not in self._streams:
@@ -200,8 +202,9 @@ class VirtualHomogeneity:
                 f"The model makes logits {tuple(logits.shape)} of {rows} images, natural and virtual, but "
                 f"they must be ({rows}, {self.outputs}); make its last layer VirtualHomogeneity.outputs wide."
             )
-        tap = getattr(self.objective, "tap", "last")
-        if tap not in features or len(features[tap]) != rows:
+        for tap in self.objective.taps():
+            if tap in features and len(features[tap]) == rows:
+                continue
             shapes = ", ".join(f"{name} {tuple(feature.shape)}" for name, feature in features.items())
             raise VHLError(
                 f"objective.tap = {tap!r} must be features of {rows} images, natural and virtual, but the "

@@ -29,7 +29,7 @@ def find_algorithm(given: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     """An algorithm by its name (``"scaffold"``) or table, of those that need no more than is here."""
     algorithm = build("algorithms", "algorithm", given)
     assert isinstance(algorithm, Algorithm)
-    if algorithm.references or algorithm.distillation or algorithm.calibration:
+    if algorithm.references or type(algorithm).after_round is not Algorithm.after_round:
         raise VHLError(
             f"{algorithm.name} needs more than a strategy and a loop (other models, or data at the server); "
             "use the app that `vhl deploy init` writes."

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 from torch import nn
 
-from vhl.models._network import Layers, Network, Norm
 from vhl.models.base import Model
+from vhl.models.layers.network import Layers, Network, Norm
 
 
 class CNN(Model):

@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from vhl.models._network import Init, Layers, Network, Norm
 from vhl.models.base import Model
+from vhl.models.layers.network import Init, Layers, Network, Norm
 
 
 class _Block(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vhl.errors import VHLError
-from vhl.models._network import Network
+from vhl.models.layers.network import Network
 
 _ALIGNMENT = 32  # elements: 128 bytes of float32, a GPU's memory transaction
 

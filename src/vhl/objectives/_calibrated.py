@@ -26,3 +26,6 @@ class Calibrated(Objective):
     @classmethod
     def _spell_out_alias(cls, tap: str) -> str:
         return ALIASES.get(tap, tap)
+
+    def taps(self) -> tuple[str, ...]:
+        return (self.tap,)

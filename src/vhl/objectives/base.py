@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -11,9 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vhl.config.component import Component
 from vhl.errors import VHLError
+from vhl.objectives.virtual_batch import VirtualBatch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def _no_chance(shape: tuple[int, ...]) -> Tensor:
+    raise VHLError("This batch was made without a source of chance; give it `normal`.")
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,10 @@ class Batch:
     """Of the virtual rows, 0 to C_v − 1."""
     shared: Mapping[str, Tensor] = field(default_factory=dict)
     """What :meth:`Objective.shared` made: the same for all clients."""
-    draws: Mapping[str, Tensor] = field(default_factory=dict)
-    """What :meth:`Objective.draws` drew for this step."""
+    size: int = 0
+    """Natural rows of a whole batch, of which an epoch's last may have fewer; unset, this one is whole."""
+    normal: Callable[[tuple[int, ...]], Tensor] = _no_chance
+    """Standard normal numbers of a shape: this step's own, the same on every device."""
 
 
 class Pretraining(BaseModel):
@@ -54,47 +61,13 @@ class Objective(Component):
     uses_virtual: ClassVar[bool] = False
     """Whether it needs the virtual set."""
 
-    def virtual_rows(self, natural: int) -> int:
-        """Virtual images that join each batch of ``natural`` images."""
-        return 0
-
-    @property
-    def tiles(self) -> int:
-        """Virtual images to a side of a mosaic: so many squared share the place of one."""
-        return 1
-
-    @property
-    def tiles_of_one_class(self) -> bool:
-        """Whether all tiles of a mosaic have the same label."""
-        return False
-
-    def virtual_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Of the virtual images, where natural ones are of ``shape``: tiles are made at their own size."""
-        height, width, channels = shape
-        if height % self.tiles or width % self.tiles:
-            raise VHLError(
-                f"objective.mosaic = {self.tiles} must divide images of {height}×{width}; choose a size of "
-                "images that it divides, or objective.mosaic=1."
-            )
-        return height // self.tiles, width // self.tiles, channels
-
-    def virtual_images(self, natural: int) -> int:
-        """Places of full size that the virtual images take beside ``natural`` ones."""
-        return self.virtual_rows(natural) // self.tiles**2
-
-    def statistics_weights(self, weights: Tensor, virtual: int) -> Tensor | None:
-        """How much each image counts in batch-norm statistics; unset, all the same.
-
-        ``weights`` are those of the natural rows, ``virtual`` is the number of virtual places after them.
-        """
+    def virtual_images(self, natural: int) -> VirtualBatch | None:
+        """The virtual images that join each batch of ``natural`` images, if any do."""
         return None
 
-    @property
-    def weighs_images(self) -> bool:
-        """Whether images count differently in batch-norm statistics."""
-        import torch  # late: most commands do without
-
-        return self.statistics_weights(torch.ones(1), 1) is not None
+    def taps(self) -> tuple[str, ...]:
+        """The features that the loss reads."""
+        return ("last",)
 
     @property
     def pretraining(self) -> Pretraining | None:
@@ -111,12 +84,6 @@ class Objective(Component):
 
     def shared(self, classes: int, features: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
         """Constants that all clients share, drawn once; ``features`` is the length of each tap."""
-        return {}
-
-    def draws(
-        self, rng: np.random.Generator, steps: int, batch: int, classes: int, features: Mapping[str, int]
-    ) -> dict[str, np.ndarray]:
-        """Random numbers of ``steps`` steps, each array with ``steps`` first."""
         return {}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:

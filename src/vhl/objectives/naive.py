@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from vhl.objectives.base import Batch
 from vhl.objectives.plain import Plain
+from vhl.objectives.virtual_batch import VirtualBatch
 
 Share = Annotated[
     float | None,
@@ -48,25 +48,9 @@ class Naive(Plain):
         "mixed", description="the tiles of a mosaic: of any classes, or all of the same"
     )
 
-    def virtual_rows(self, natural: int) -> int:
-        return self.virtual_batch or natural
-
-    @property
-    def tiles(self) -> int:
-        return self.mosaic
-
-    @property
-    def tiles_of_one_class(self) -> bool:
-        return self.mosaic_classes == "same"
-
-    def statistics_weights(self, weights: Tensor, virtual: int) -> Tensor | None:
-        """(1 − s)/n for each natural image, but 0 for fillers, and s/n_v for each virtual one."""
-        share = self.batch_norm_share
-        if share is None:
-            return None
-        return torch.cat(
-            [weights * ((1 - share) / weights.sum()), weights.new_full((virtual,), share / virtual)]
-        )
+    def virtual_images(self, natural: int) -> VirtualBatch:
+        rows, one_class = self.virtual_batch or natural, self.mosaic_classes == "same"
+        return VirtualBatch(rows, self.mosaic, one_class, self.batch_norm_share)
 
     def outputs(self, classes: int, virtual_classes: int) -> int:
         return max(classes, virtual_classes) if self.shared_labels else classes + virtual_classes

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from vhl.chance import Purpose, generator
 from vhl.objectives._calibrated import Calibrated
 from vhl.objectives.base import Batch, full_precision
 from vhl.objectives.plain import Plain
@@ -24,19 +25,15 @@ class VFA(Calibrated, Plain):
     deviation: float = Field(0.05, ge=0, description="standard deviation of the drawn features")
 
     def shared(self, classes: int, features: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-        rng = np.random.default_rng([seed, 0xFEA7])
+        rng = generator(seed, Purpose.CONSTANTS)
         return {"means": rng.random((classes, features[self.tap]), np.float32)}
 
-    def draws(
-        self, rng: np.random.Generator, steps: int, batch: int, classes: int, features: Mapping[str, int]
-    ) -> dict[str, np.ndarray]:
-        per_class = batch // classes + 1
-        return {"noise": rng.standard_normal((steps, classes, per_class, features[self.tap]), np.float32)}
-
     def loss(self, batch: Batch) -> dict[str, Tensor]:
-        means, noise = (x.to(batch.logits.dtype) for x in (batch.shared["means"], batch.draws["noise"]))
+        means = batch.shared["means"].to(batch.logits.dtype)
+        per_class = (batch.size or len(batch.labels)) // batch.classes + 1
+        noise = batch.normal((batch.classes, per_class, means.shape[1]))
         drawn = (means[:, None] + self.deviation * noise).flatten(0, 1)
-        drawn_labels = torch.arange(batch.classes, device=drawn.device).repeat_interleave(noise.shape[1])
+        drawn_labels = torch.arange(batch.classes, device=drawn.device).repeat_interleave(per_class)
         natural = full_precision(batch.features[self.tap][: len(batch.labels)]).flatten(1)
         distance = self.distance(natural, batch.labels, batch.weights, drawn, drawn_labels)
         return {**super().loss(batch), "calibration": self.calibration * distance}

@@ -107,7 +107,7 @@ class Evidence:
 def _has_still_to_come(run: Digest) -> bool:
     """Whether the classifier is not retrained yet, or training not changed: so far it is another method."""
     experiment, rounds = run.experiment, len(run.records)
-    unfinished = experiment.algorithm.calibration is not None and rounds < experiment.rounds
+    unfinished = experiment.algorithm.ends and rounds < experiment.rounds
     return unfinished or bool(experiment.training.not_reached(rounds))
 
 

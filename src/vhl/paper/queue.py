@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from vhl.algorithms.base import Algorithm
+from vhl.algorithms.feddf import FedDF
 from vhl.config.registry import build, suggest
 from vhl.errors import VHLError
 from vhl.experiment import Experiment, Profile
@@ -125,11 +126,12 @@ def cost(row: Row) -> float:
     objective = build("objectives", "objective", settings["objective"])
     assert isinstance(objective, Objective)
     images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"]
-    images *= settings["clients_per_round"] / clients * (1 + objective.virtual_images(128) / 128)
+    virtual = objective.virtual_images(128)
+    images *= settings["clients_per_round"] / clients * (1 + (0 if virtual is None else virtual.places / 128))
     algorithm = build("algorithms", "algorithm", settings["algorithm"])
     assert isinstance(algorithm, Algorithm)
-    if (stage := algorithm.distillation) is not None:  # a teacher goes forward alone: a third of a step
-        images += stage.steps * stage.batch * (1 + settings["clients_per_round"] / 3)
+    if isinstance(algorithm, FedDF):  # a teacher goes forward alone: a third of a step
+        images += algorithm.steps * algorithm.batch * (1 + settings["clients_per_round"] / 3)
     return float(images * settings["rounds"] * _MODELS[_named(settings["model"])[0]])
 
 

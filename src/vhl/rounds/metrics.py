@@ -11,9 +11,10 @@ from torch import Tensor
 from vhl.algorithms.base import Server, Update, weighted_sum
 from vhl.experiment import Experiment
 from vhl.models.vectors import FlatModel
-from vhl.rounds.problem import Problem
-from vhl.training.plan import steps_per_epoch
-from vhl.training.task import Job, Outcome
+from vhl.rounds.clients import Order
+from vhl.rounds.setup import Setup
+from vhl.training.schedule import steps_per_epoch
+from vhl.training.task import Outcome
 
 
 def to_host(outcomes: Sequence[Outcome]) -> tuple[list[bool], dict[str, float]]:
@@ -26,43 +27,43 @@ def to_host(outcomes: Sequence[Outcome]) -> tuple[list[bool], dict[str, float]]:
 
 
 def describe_training(
-    problem: Problem, jobs: Sequence[Job], updates: Sequence[Update], totals: dict[str, float]
+    setup: Setup, orders: Sequence[Order], updates: Sequence[Update], totals: dict[str, float]
 ) -> dict[str, Any]:
     """What the clients measured while they trained; ``updates`` are those that count."""
-    training, objective = problem.experiment.training, problem.experiment.objective
+    training = setup.experiment.training
     steps = sum(update.work.steps for update in updates)
     natural = training.epochs * sum(update.work.samples for update in updates)
-    virtual = steps * objective.virtual_rows(training.batch_size)
+    virtual = setup.experiment.objective.virtual_images(training.batch_size)
     hits = totals.get("virtual_hits")
     losses = {name: total for name, total in totals.items() if not name.endswith("_hits")}
     return {
         "loss": {name: total / steps for name, total in losses.items()},
         "train_accuracy": totals["natural_hits"] / natural,
-        "virtual_accuracy": None if hits is None else hits / virtual,
-        "learning_rate": sum(job.rate for job in jobs) / len(jobs),
-        "samples": samples(problem, jobs),
-        "compute": problem.compute,
+        "virtual_accuracy": None if hits is None or virtual is None else hits / (steps * virtual.rows),
+        "learning_rate": sum(order.rate for order in orders) / len(orders),
+        "samples": samples(setup, orders),
+        "compute": setup.compute,
     }
 
 
-def samples(problem: Problem, jobs: Sequence[Job]) -> int:
+def samples(setup: Setup, orders: Sequence[Order]) -> int:
     """Images trained on: natural ones once an epoch, virtual ones a step; fillers are not counted.
 
     A mosaic is one image.
     """
-    training = problem.experiment.training
-    virtual = problem.experiment.objective.virtual_images(training.batch_size)
-    sizes = [len(job.samples) for job in jobs]
+    training = setup.experiment.training
+    virtual = setup.experiment.objective.virtual_images(training.batch_size)
+    sizes = [setup.sizes[order.client] for order in orders]
     steps = sum(steps_per_epoch(size, training.batch_size) for size in sizes)
-    return training.epochs * (sum(sizes) + steps * virtual)
+    return training.epochs * (sum(sizes) + steps * (0 if virtual is None else virtual.places))
 
 
-def traffic(model: FlatModel, server: Server, jobs: Sequence[Job], updates: Sequence[Update]) -> int:
+def traffic(model: FlatModel, server: Server, orders: Sequence[Order], updates: Sequence[Update]) -> int:
     """Bytes sent down and up: models, and the algorithm's own vectors."""
     layout, width = model.layout, model.parameters.element_size()
     both = 2 * (layout.parameter_count + layout.buffer_count)
     extra = (len(server.state) + len(updates[0].message)) * layout.parameter_count
-    return width * len(jobs) * (both + extra)
+    return width * len(orders) * (both + extra)
 
 
 def drift(experiment: Experiment, updates: Sequence[Update]) -> Tensor:

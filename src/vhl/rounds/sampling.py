@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from vhl.chance import Purpose, generator
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 
@@ -34,7 +35,7 @@ def sample(experiment: Experiment, round_: int, clients: int) -> list[int]:
     if experiment.sampling == "legacy":
         chosen = np.random.RandomState(round_).choice(clients, count, replace=False)
     else:
-        rng = np.random.default_rng(np.random.SeedSequence(experiment.seeds.sampling, spawn_key=(round_,)))
+        rng = generator(experiment.seeds.sampling, Purpose.CLIENTS, round_)
         chosen = rng.choice(clients, count, replace=False)
     return sorted(int(client) for client in chosen)
 

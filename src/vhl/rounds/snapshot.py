@@ -9,9 +9,10 @@ from torch import Tensor
 
 from vhl.algorithms.base import Server, Update
 from vhl.models.vectors import FlatModel
-from vhl.rounds.evaluation import Evaluation, evaluate, look
-from vhl.rounds.problem import Problem
-from vhl.training.stream import Stream
+from vhl.rounds.evaluation import Evaluation
+from vhl.rounds.looking import count, look
+from vhl.rounds.setup import Setup
+from vhl.training.streams import Stream
 
 SAMPLES = 2_000
 CLIENTS = 3
@@ -20,7 +21,7 @@ ACCURACIES = ("confusion", "clients", "client_accuracy")
 
 
 def take_snapshot(
-    problem: Problem,
+    setup: Setup,
     model: FlatModel,
     server: Server,
     updates: Sequence[Update],
@@ -34,33 +35,35 @@ def take_snapshot(
     set. Features, logits and labels for the server and a few clients are called ``server.test.features``,
     ``client7.virtual.logits`` and the like.
     """
+    assert setup.test is not None
     found = {"confusion": evaluation.confusion, "clients": torch.tensor([u.client for u in updates])}
     if features:
         model.load(server.parameters, server.buffers)
-        found |= _look_at_all(problem, model, "server")
+        found |= _look_at_all(setup, model, "server")
         tensors = model.layout.unpack(server.parameters, server.buffers)
-        found |= {f"head.{name}": tensors[name] for name in problem.head}
+        found |= {f"head.{name}": tensors[name] for name in setup.blueprint.head}
     accuracies = []
     for number, update in enumerate(updates):
         model.load(update.parameters, update.buffers)
-        with problem.numerics.active():
-            counts = evaluate(model, problem.natural.test, problem.classes, problem.numerics)
-        accuracies.append(Evaluation(*(count.cpu() for count in counts)).accuracy)
+        with setup.precision.active():
+            counts = count(model, setup.test, setup.classes, setup.precision)
+        accuracies.append(Evaluation(*(table.cpu() for table in counts)).accuracy)
         if features and number < CLIENTS:
-            found |= _look_at_all(problem, model, f"client{update.client}")
+            found |= _look_at_all(setup, model, f"client{update.client}")
     found["client_accuracy"] = torch.tensor(accuracies)
     model.load(server.parameters, server.buffers)
     return found
 
 
-def _look_at_all(problem: Problem, model: FlatModel, who: str) -> dict[str, Tensor]:
-    streams = {"test": problem.natural.test}
-    if problem.virtual is not None:
-        streams["virtual"] = problem.virtual.plain
+def _look_at_all(setup: Setup, model: FlatModel, who: str) -> dict[str, Tensor]:
+    assert setup.test is not None
+    streams = {"test": setup.test}
+    if setup.virtual is not None:
+        streams["virtual"] = setup.virtual.plain
     return {
         f"{who}.{kind}.{name}": tensor
         for kind, stream in streams.items()
-        for name, tensor in look(model, stream, _spread(stream), problem.numerics).items()
+        for name, tensor in look(model, stream, _spread(stream), setup.precision).items()
     }
 
 

@@ -150,7 +150,7 @@ def judged(experiment: Experiment, records: Sequence[Record]) -> tuple[Record, .
 
     What such a run shows on the way is the accuracy of training without that.
     """
-    if experiment.algorithm.calibration is None or records[-1].round < experiment.rounds:
+    if not experiment.algorithm.ends or records[-1].round < experiment.rounds:
         return tuple(records)
     return (*(record.model_copy(update={"accuracy": None}) for record in records[:-1]), records[-1])
 

@@ -8,15 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vhl.algorithms.base import FINAL, Server
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
-from vhl.rounds.problem import Problem
+from vhl.rounds.checks import notes
+from vhl.rounds.federation import Federation
+from vhl.rounds.local import Shared, local
+from vhl.rounds.setup import Setup
 from vhl.rounds.simulation import Simulation, State
 from vhl.rounds.snapshot import ACCURACIES
-from vhl.rounds.workshop import Workshop
 from vhl.runs.environment import environment
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
@@ -39,7 +42,7 @@ class Session:
     """One run in its folder; iterate it to run the rounds that are left.
 
     Its ``trackers``, such as :class:`vhl.session.trackers.tensorboard.TensorBoard`, are told of every round.
-    Several sessions that share a ``workshop`` run side by side; see :func:`vhl.session.together.together`.
+    Several sessions with something ``shared`` run side by side; see :func:`vhl.session.together.together`.
     """
 
     def __init__(
@@ -52,22 +55,21 @@ class Session:
         on_progress: Progress | None = None,
         on_note: Callable[[str], None] = lambda note: None,
         on_start: Callable[[Experiment, int], None] = lambda experiment, done: None,
-        workshop: Workshop | None = None,
+        shared: Shared | None = None,
         trackers: Sequence[Tracker] = (),
-        make_problem: Callable[[Experiment], Problem] | None = None,
+        federate: Callable[[Experiment], Federation] | None = None,
     ) -> None:
         """``on_start`` is told when everything is ready how many rounds were done before; not if all were.
 
-        ``make_problem`` says how the experiment becomes concrete, where that is not from its own data.
+        ``federate`` says who its clients are, where they are not on this machine.
         """
         name = experiment.name or default_name(experiment)
         self.experiment = experiment.with_(name=name)
         self.folder = RunFolder(Path(runs) / name)
-        self._resume, self._data_dir, self._workshop = resume, data_dir, workshop
+        self._resume, self._data_dir, self._shared = resume, data_dir, shared
         self._on_progress, self._on_note, self._on_start = on_progress, on_note, on_start
         self._followers = [Follower(tracker, on_note) for tracker in trackers]
-        self._make_problem = make_problem or self._own_problem
-        self.problem: Problem | None = None
+        self._federate = federate or self._local
         self.best: dict[str, Any] | None = None
         self.side_by_side = 1
         """Runs in this process, which all wait while one is saved."""
@@ -98,24 +100,25 @@ class Session:
 
     def _prepare(self) -> Simulation:
         manifest = self._earlier()
-        problem = self.problem = self._make_problem(self.experiment)
-        for note in problem.notes():
+        federation = self._federate(self.experiment)
+        setup = federation.setup
+        for note in notes(self.experiment, setup.data, setup.blueprint):
             self._on_note(note)
         state = None
         if manifest is not None:
-            state = to_device(self.folder.load_state(manifest), problem)
+            state = to_device(self.folder.load_state(manifest), setup.precision.device)
             self.best, self._saved_round = manifest["best"], manifest["round"]
             self._check_not_ended(state)
         simulation = Simulation(
-            self.experiment, problem=problem, state=state, on_note=self._on_note, look_at_end=True
+            self.experiment, federation=federation, state=state, on_note=self._on_note, look_at_end=True
         )
         # Only now, when nothing is left to refuse: what a mistake leaves behind would be in the way.
         if not self.folder.exists:
-            if problem.virtual is not None:
-                self.folder.save_picture(picture(problem.virtual.images))
-            self.folder.begin(self.experiment, problem.describe_data(), environment())
+            if setup.virtual is not None:
+                self.folder.save_picture(picture(setup.virtual.images))
+            self.folder.begin(self.experiment, setup.describe_data(), environment())
         else:
-            self._check_images(problem)
+            self._check_images(setup)
             self.folder.extend(self.experiment)
         if manifest is not None:
             self.folder.forget_all_but(manifest)
@@ -125,23 +128,23 @@ class Session:
     def _check_not_ended(self, state: State) -> None:
         """The record of a round after which the classifier was retrained is that of an end."""
         algorithm, retrained = self.experiment.algorithm, FINAL in state.server.state
-        if algorithm.calibration and retrained and state.round < self.experiment.rounds:
+        if algorithm.ends and retrained and state.round < self.experiment.rounds:
             raise VHLError(
                 f"{self.folder.path} ended with round {state.round}, after which {algorithm.name} retrained "
                 "the classifier: it cannot get more rounds; choose another name."
             )
 
-    def _check_images(self, problem: Problem) -> None:
+    def _check_images(self, setup: Setup) -> None:
         """A file or folder may hold others by now."""
-        now = problem.dataset.train.fingerprint()
+        now = setup.data.fingerprint
         if self.folder.data().get("fingerprint", now) != now:
             raise VHLError(
                 f"The training images are others than when {self.folder.path} was begun; put them back, or "
                 "choose another name."
             )
 
-    def _own_problem(self, experiment: Experiment) -> Problem:
-        return Problem(experiment, self._data_dir, self._on_progress, self._workshop)
+    def _local(self, experiment: Experiment) -> Federation:
+        return local(experiment, self._data_dir, self._on_progress, self._shared, self._on_note)
 
     def _earlier(self) -> dict[str, Any] | None:
         """The checkpoint to continue from, if the folder holds this run already."""
@@ -162,7 +165,6 @@ class Session:
             while done.round < self.experiment.rounds:
                 record = simulation.poll()
                 if record is None:
-                    simulation.lanes.pump()
                     yield None
                     continue
                 record = record.model_copy(update={"side_by_side": self.side_by_side})
@@ -216,11 +218,11 @@ class Session:
         self._saving_takes = self._saved_at - begin
 
 
-def to_device(state: State, problem: Problem) -> State:
+def to_device(state: State, device: torch.device) -> State:
     """The state where rounds are computed; what clients keep comes there when it is needed."""
 
     def move(vector: Tensor) -> Tensor:
-        return vector.to(problem.device)
+        return vector.to(device)
 
     server = state.server
     own = {name: move(vector) for name, vector in server.state.items()}

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import constexpr
 
-from vhl.training.stream import Stream
+from vhl.training.streams import Stream
 
 _PIXELS = 1024  # numbers that a program makes of one image
 _WEIGHTS = 1024  # weights that a program moves
@@ -20,12 +20,12 @@ _WEIGHTS = 1024  # weights that a program moves
 @triton.jit
 def _images_kernel(
     images, labels, scale, shift, counter, index, row, column, flip, hole_row, hole_column, out, out_labels,
-    PADDED_HEIGHT: constexpr, PADDED_WIDTH: constexpr, HEIGHT: constexpr, WIDTH: constexpr, C: constexpr,
+    BATCH, PADDED_HEIGHT: constexpr, PADDED_WIDTH: constexpr, HEIGHT: constexpr, WIDTH: constexpr, C: constexpr,
     CUTOUT: constexpr, PIXELS: constexpr,
 ):  # fmt: skip
     """One image of this step: cropped, flipped, normalised and with its hole; its label beside it."""
     sample = tl.program_id(0)
-    place = tl.load(counter) * tl.num_programs(0) + sample
+    place = tl.load(counter) * BATCH + sample
     number = tl.load(index + place)
     element = tl.program_id(1) * PIXELS + tl.arange(0, PIXELS)
     inside = element < HEIGHT * WIDTH * C
@@ -49,16 +49,19 @@ def _images_kernel(
 
 
 def make_images(
-    stream: Stream, counter: Tensor, index: Tensor, chance: Mapping[str, Tensor], out: Tensor
+    stream: Stream, counter: Tensor, index: Tensor, choices: Mapping[str, Tensor], out: Tensor
 ) -> Tensor:
-    """What ``stream.batch`` makes of row ``counter`` of a plan, put into ``out`` (N, H, W, C); the labels."""
+    """What ``stream.batch`` makes of row ``counter`` of a schedule, put into ``out`` (N, H, W, C).
+
+    Only the first N samples of the row are used. Returns their labels.
+    """
     samples, height, width, channels = out.shape
     labels = torch.empty(samples, dtype=stream.labels.dtype, device=out.device)
     names = ("row", "column", "flip", "hole_row", "hole_column")
     _images_kernel[samples, triton.cdiv(height * width * channels, _PIXELS)](
         stream.images, stream.labels, stream.scale, stream.shift, counter, index,
-        *(chance.get(name) for name in names), out, labels, stream.images.shape[1], stream.images.shape[2],
-        height, width, channels, stream.cutout, _PIXELS,
+        *(choices.get(name) for name in names), out, labels, index.shape[1], stream.images.shape[1],
+        stream.images.shape[2], height, width, channels, stream.cutout, _PIXELS,
     )  # fmt: skip
     return labels
 

@@ -1,81 +1,74 @@
-"""What clients train on, on the device."""
+"""The images that clients train on, on the device."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from vhl.data.images import Dataset, ImageSet, ImageStream
-from vhl.data.partitions.base import count_matrix, heterogeneity
-from vhl.errors import VHLError
-from vhl.experiment import Experiment
-from vhl.objectives.base import Objective
-from vhl.training.mosaic import MosaicStream
-from vhl.training.precision import Numerics
-from vhl.training.stream import Stream
+from vhl.data.images import ImageSet, ImageStream
+from vhl.objectives.virtual_batch import VirtualBatch
+from vhl.training.mosaics import MosaicStream
+from vhl.training.precision import Precision
+from vhl.training.streams import Stream
 from vhl.virtual.base import Generator
 
+Statistics = tuple[np.ndarray, np.ndarray]
+"""Channel means and deviations to normalise with."""
 
-class NaturalData:
-    """The natural images, dealt out to clients."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        parts: list[np.ndarray],
-        counts: np.ndarray,
-        settings: ImageStream,
-        statistics: tuple[np.ndarray, np.ndarray],
-        numerics: Numerics,
-    ) -> None:
-        """``parts`` are each client's training images, ``counts`` those of each class (clients × classes)."""
-        self.dataset, self.parts, self.counts, self.statistics = dataset, parts, counts, statistics
-        self.heterogeneity = heterogeneity(counts)
+@dataclass(frozen=True)
+class ClientData:
+    """The natural training images, and which of them each client holds."""
 
-        def stream(images: ImageSet, augment: bool = False) -> Stream:
-            return Stream(
-                images, settings, statistics, numerics.device, augment=augment, dtype=numerics.dtype
-            )
-
-        self.train = stream(dataset.train, augment=True)
-        self.test = stream(dataset.test)
-        self.validation = None if dataset.validation is None else stream(dataset.validation)
+    images: Stream
+    parts: Sequence[Tensor]
+    """Of each client, as indices; all of them lie in one vector."""
 
     @classmethod
-    def read(cls, experiment: Experiment, directory: Path, numerics: Numerics) -> NaturalData:
-        """The experiment's own data."""
-        source, seed = experiment.data, experiment.seeds.data
-        dataset = source.load(directory, seed)
-        parts = experiment.partition.assign(dataset, seed)
-        if not all(len(part) for part in parts):
-            raise VHLError(
-                f"partition = {experiment.partition.name} leaves a client without images; change it."
-            )
-        counts = count_matrix(dataset.train.labels, parts, len(dataset.classes))
-        return cls(dataset, parts, counts, source, source.statistics(dataset.train.images), numerics)
+    def of(
+        cls,
+        images: ImageSet,
+        parts: Sequence[np.ndarray],
+        settings: ImageStream,
+        statistics: Statistics,
+        precision: Precision,
+    ) -> ClientData:
+        stream = Stream(images, settings, statistics, precision.device, dtype=precision.dtype)
+        every = torch.from_numpy(np.concatenate(parts)).to(precision.device)
+        return cls(stream, every.split([len(part) for part in parts]))
 
 
+@dataclass(frozen=True)
 class VirtualData:
     """The virtual images."""
 
-    def __init__(
-        self, images: ImageSet, generator: Generator, objective: Objective, numerics: Numerics
-    ) -> None:
-        """``objective`` says whether clients train on mosaics of them; they have its ``virtual_shape``."""
-        device, dtype = numerics.device, numerics.dtype
-        self.images = images
+    images: ImageSet
+    train: Stream
+    """As clients train on them."""
+    plain: Stream
+    """As they are."""
+
+    @classmethod
+    def of(
+        cls, images: ImageSet, generator: Generator, batch: VirtualBatch | None, precision: Precision
+    ) -> VirtualData:
+        """``batch`` says whether clients train on mosaics of them."""
+        device, dtype = precision.device, precision.dtype
         statistics = generator.statistics(images.images)
-        if objective.tiles == 1:
-            self.train = Stream(images, generator, statistics, device, dtype=dtype)
-        else:
-            self.train = MosaicStream(
-                images,
-                generator,
-                statistics,
-                device,
-                tiles=objective.tiles,
-                of_one_class=objective.tiles_of_one_class,
-                dtype=dtype,
-            )
-        self.plain = Stream(images, generator, statistics, device, augment=False, dtype=dtype)
+        plain = Stream(images, generator, statistics, device, augment=False, dtype=dtype)
+        if batch is None or batch.tiles == 1:
+            return cls(images, Stream(images, generator, statistics, device, dtype=dtype), plain)
+        mosaics = MosaicStream(
+            images,
+            generator,
+            statistics,
+            device,
+            tiles=batch.tiles,
+            of_one_class=batch.one_class,
+            dtype=dtype,
+        )
+        return cls(images, mosaics, plain)

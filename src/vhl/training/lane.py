@@ -9,17 +9,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from vhl.algorithms.base import Server
-from vhl.training.capture import Place
-from vhl.training.recipe import Recipe, Step
+from vhl.training.making import Maker
+from vhl.training.schedule import Schedule
+from vhl.training.static import Place
 from vhl.training.task import MOMENTUM, Job, Outcome, Task
 from vhl.training.trainer import Trainer
 
 _AHEAD = 4  # steps given to the GPU before it is through with earlier ones: enough to keep it busy
 
-Plan = dict[str, Tensor]
 Mark = float | torch.cuda.Event
 """A moment: in seconds on a CPU, in a stream on a GPU."""
 
@@ -39,6 +38,8 @@ class Ticket:
     task: Task
     job: Job
     server: Server
+    schedule: Schedule
+    """Kept until the job is done, for a GPU may still be reading it."""
     outcome: Outcome | None = None
     error: Exception | None = None
     """What went wrong with it: for its owner, not for whoever pumps."""
@@ -85,7 +86,7 @@ class Lane:
     def __init__(self, place: Place | None) -> None:
         """``place`` is on a GPU, or there is none."""
         self._place = place
-        self._trainers: dict[tuple[str, ...], tuple[Trainer, Step]] = {}
+        self._trainers: dict[tuple[str, ...], Trainer] = {}
         self._flying: deque[torch.cuda.Event] = deque()
         self.ticket: Ticket | None = None
         self.steps = 0
@@ -93,16 +94,15 @@ class Lane:
         self.memory = 0
         """GPU memory that the last trainer took."""
 
-    def start(self, ticket: Ticket, plan: Plan, recipe: Recipe) -> None:
+    def start(self, ticket: Ticket, maker: Maker) -> None:
         """Take a job: its steps are still to be fed."""
         task, place = ticket.task, self._place
         with nullcontext() if place is None else place.work():
             if ticket.kind not in self._trainers:
-                self._trainers[ticket.kind] = self._make(ticket, plan, recipe)
-            trainer, _ = self._trainers[ticket.kind]
-            trainer.begin(ticket.job, ticket.server, plan)
+                self._trainers[ticket.kind] = self._make(ticket, maker)
+            self._trainers[ticket.kind].begin(ticket.job, ticket.server, ticket.schedule)
         if place is not None:
-            place.chance.manual_seed(task.chance(ticket.job))
+            place.chance.manual_seed(task.network_seed(ticket.job))
         ticket.span.began = self._mark()
         self.ticket, self.steps = ticket, ticket.steps
 
@@ -114,13 +114,13 @@ class Lane:
             self._flying.popleft()
         if len(self._flying) >= _AHEAD:
             return False
-        ticket, (_, step) = self.ticket, self._trainers[self.ticket.kind]
+        ticket, trainer = self.ticket, self._trainers[self.ticket.kind]
         self.steps -= 1
         if self.steps == 0:
             self.ticket = None
         with ticket.takes_errors():
             with torch.cuda.stream(self._place.stream):
-                step()
+                trainer.next()
                 self._flying.append(self._place.stream.record_event())
             if self.ticket is None:
                 with self._place.work():
@@ -131,11 +131,12 @@ class Lane:
         """All steps of the job at once, on a CPU; chance inside the network is the client's own."""
         assert self.ticket is not None
         ticket, self.ticket = self.ticket, None
-        _, step = self._trainers[ticket.kind]
+        trainer = self._trainers[ticket.kind]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(ticket.task.chance(ticket.job))
+            # not torch.manual_seed, which takes longer than a small step: it prepares for other devices too
+            torch.default_generator.manual_seed(ticket.task.network_seed(ticket.job))
             for _ in range(self.steps):
-                step()
+                trainer.next()
         self._finish(ticket)
 
     def forget(self, signature: str) -> None:
@@ -148,18 +149,17 @@ class Lane:
             self.ticket = None
 
     def _finish(self, ticket: Ticket) -> None:
-        trainer, _ = self._trainers[ticket.kind]
-        ticket.outcome = trainer.finish(ticket.job, ticket.task)
+        ticket.outcome = self._trainers[ticket.kind].finish(ticket.job, ticket.task)
         ticket.span.ended = self._mark()
 
-    def _make(self, ticket: Ticket, plan: Plan, recipe: Recipe) -> tuple[Trainer, Step]:
+    def _make(self, ticket: Ticket, maker: Maker) -> Trainer:
         device = ticket.task.device
         before = torch.cuda.memory_reserved(device) if self._place else 0
 
         def begin(trainer: Trainer) -> None:
-            trainer.begin(ticket.job, ticket.server, plan)
+            trainer.begin(ticket.job, ticket.server, ticket.schedule)
 
-        made = recipe.trainer(begin, self._place, frozen=ticket.frozen)
+        made = maker.trainer(begin, self._place, frozen=ticket.frozen)
         self.memory = torch.cuda.memory_reserved(device) - before if self._place else 0
         return made
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from vhl.algorithms.base import Server
+from vhl.chance import Purpose
 from vhl.errors import VHLError
 from vhl.experiment import Engine
-from vhl.training.capture import Place
 from vhl.training.compiler import has_triton
-from vhl.training.lane import Lane, Plan, Span, Ticket
-from vhl.training.precision import Numerics
-from vhl.training.recipe import Note, Recipe
+from vhl.training.lane import Lane, Span, Ticket
+from vhl.training.making import Maker, wants_compiler
+from vhl.training.precision import Precision
+from vhl.training.schedule import Schedule, natural_schedules, virtual_schedules
+from vhl.training.static import Note, Place, Static
 from vhl.training.task import Job, Outcome, Task
 
 _LANES = 4  # more gave nothing on an H200
 _PAUSE = 1e-4  # seconds between looks at a busy GPU
+_ORDERS = 8  # shuffles of virtual sets that are kept: one for each experiment that runs side by side
 
 
 class Lanes:
@@ -31,30 +33,30 @@ class Lanes:
     experiment share it.
     """
 
-    def __init__(self, engine: Engine, numerics: Numerics, on_note: Note = lambda note: None) -> None:
-        gpu = numerics.device.type == "cuda"
+    def __init__(self, engine: Engine, precision: Precision, on_note: Note = lambda note: None) -> None:
+        gpu = precision.device.type == "cuda"
         for option in ("capture", "kernels", "compile"):
             if not gpu and getattr(engine, option):
                 raise VHLError(f"engine.{option} needs a GPU; leave it unset on a CPU.")
-        self.numerics = numerics
+        self.precision = precision
         self.capture = gpu if engine.capture is None else engine.capture
         self.kernels = gpu and has_triton() if engine.kernels is None else engine.kernels
+        self.static = Static(self.capture, on_note)
         self._engine, self._on_note = engine, on_note
         self._limit = engine.lanes or (_LANES if gpu else 1)
         self._lanes: list[Lane] = []
         self._turn = 0
         self._waiting: list[Ticket] = []
         self._users: Counter[str] = Counter()
-        self._recipes: dict[str, Recipe] = {}
-        self._drawing = ThreadPoolExecutor(1) if gpu else None
-        self._drawn: dict[tuple[int, int, int], Future[Plan]] = {}
+        self._makers: dict[str, Maker] = {}
+        self._orders: dict[tuple[int, int, int], Tensor] = {}
         self.spans: list[Span] | None = None
         """When each job began and ended, where someone wants to know and has put a list here."""
 
     @property
     def overlaps(self) -> bool:
         """Whether work goes on while the host does something else: on a GPU."""
-        return self._drawing is not None
+        return self.precision.device.type == "cuda"
 
     def open(self, task: Task) -> None:
         """Say that jobs of this task will come; :meth:`close` says that no more will."""
@@ -64,24 +66,18 @@ class Lanes:
         """Forget this task's jobs."""
         self._users[task.signature] -= 1
         self._waiting = [ticket for ticket in self._waiting if ticket.task is not task]
-        self._drawn = {key: plan for key, plan in self._drawn.items() if key[0] != id(task)}
         for lane in self._lanes:
             lane.drop(task)
 
     def submit(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Ticket]:
-        """Hand in jobs that start from this server."""
-        tickets = [Ticket(task, job, server) for job in jobs]
+        """Hand in the jobs of a round, which start from this server."""
+        schedules = self._schedules(task, jobs)
+        tickets = [Ticket(task, job, server, own) for job, own in zip(jobs, schedules, strict=True)]
         self._waiting += tickets
         self._waiting.sort(key=lambda ticket: -ticket.steps)
         if self.spans is not None:
             self.spans += [ticket.span for ticket in tickets]
         return tickets
-
-    def prepare(self, task: Task, round_: int, client: int, samples: np.ndarray) -> None:
-        """Draw the chance of a job that will come, while the GPU works on others."""
-        if self._drawing is not None:
-            drawn = self._drawing.submit(self._draw, task, round_, client, samples)
-            self._drawn[id(task), round_, client] = drawn
 
     def train(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Outcome]:
         """Train these jobs and wait for them; outcomes come in the order of the jobs."""
@@ -96,7 +92,7 @@ class Lanes:
 
     def pump(self) -> None:
         """Give free lanes their jobs and busy ones their next steps; on a CPU, train one client."""
-        with self.numerics.active():
+        with self.precision.active():
             if not self.overlaps:
                 self._train_one()
             elif not self._feed():
@@ -117,7 +113,7 @@ class Lanes:
     def _feed(self) -> bool:
         """Start jobs and enqueue steps; says whether there was anything to do."""
         if self._waiting and self._may_open() and all(lane.ticket for lane in self._lanes):
-            self._lanes.append(Lane(Place(self.numerics.device)))
+            self._lanes.append(Lane(Place(self.precision.device)))
         for lane in list(self._lanes):
             if lane.ticket is None and self._waiting:
                 ticket = self._waiting.pop(0)
@@ -144,7 +140,7 @@ class Lanes:
             return False
         if self._engine.lanes or not self._lanes:
             return True
-        free, _ = torch.cuda.mem_get_info(self.numerics.device)
+        free, _ = torch.cuda.mem_get_info(self.precision.device)
         return free > 1.5 * max(lane.memory for lane in self._lanes)
 
     def _start_if_it_fits(self, lane: Lane, ticket: Ticket) -> None:
@@ -163,31 +159,38 @@ class Lanes:
             torch.cuda.empty_cache()
 
     def _start(self, lane: Lane, ticket: Ticket) -> None:
-        lane.start(ticket, self._plan(ticket), self._recipe(ticket.task))
+        lane.start(ticket, self._maker(ticket.task))
 
-    def _plan(self, ticket: Ticket) -> Plan:
-        task, job = ticket.task, ticket.job
-        drawn = self._drawn.pop((id(task), job.round, job.client), None)
-        return self._draw(task, job.round, job.client, job.samples) if drawn is None else drawn.result()
+    def _schedules(self, task: Task, jobs: Sequence[Job]) -> list[Schedule]:
+        """What each job's steps use."""
+        training = task.training
+        found = natural_schedules(task.seed, jobs, task.natural, task.batch, training.epochs)
+        if task.virtual is None or task.virtual_batch is None:
+            return found
+        order, steps = self._order(task, jobs[0].round), [task.steps(len(job.samples)) for job in jobs]
+        virtual = virtual_schedules(task.seed, jobs, task.virtual, order, task.virtual_batch.rows, steps)
+        return [own | more for own, more in zip(found, virtual, strict=True)]
 
-    def _draw(self, task: Task, round_: int, client: int, samples: np.ndarray) -> Plan:
-        arrays = task.plan(round_, client, samples)
-        plan = {name: torch.from_numpy(rows) for name, rows in arrays.items()}
-        return {name: rows.pin_memory() for name, rows in plan.items()} if self.overlaps else plan
+    def _order(self, task: Task, round_: int) -> Tensor:
+        """The round's shuffle of the virtual set; those of the latest rounds are kept."""
+        assert task.virtual is not None
+        key = id(task.virtual), task.seed, round_
+        if key not in self._orders:
+            self._orders = dict([*self._orders.items()][-_ORDERS:])
+            self._orders[key] = task.virtual.shuffled(task.seed, Purpose.VIRTUAL_ORDER, round_)
+        return self._orders[key]
 
-    def _recipe(self, task: Task) -> Recipe:
-        """How steps of this task are taken; where it is new, room is made by what no one uses any more."""
-        if task.signature not in self._recipes:
+    def _maker(self, task: Task) -> Maker:
+        """Who makes trainers of this task; where it is new, room is made by what no one uses any more."""
+        if task.signature not in self._makers:
             for signature in [s for s, users in self._users.items() if users <= 0]:
                 del self._users[signature]
-                self._recipes.pop(signature, None)
+                self._makers.pop(signature, None)
                 for lane in self._lanes:
                     lane.forget(signature)
-            self._recipes[task.signature] = Recipe(
-                task,
-                capture=self.capture,
-                kernels=self.kernels,
-                compile_=self._engine.compile,
-                on_note=self._on_note,
+            asked = self._engine.compile
+            compile_ = wants_compiler(task, asked, recorded=self.capture, kernels=self.kernels)
+            self._makers[task.signature] = Maker(
+                task, self.static, kernels=self.kernels, compile_=compile_, on_note=self._on_note
             )
-        return self._recipes[task.signature]
+        return self._makers[task.signature]

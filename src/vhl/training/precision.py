@@ -10,24 +10,25 @@ from dataclasses import dataclass
 import torch
 
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Precision
+from vhl.experiment import Engine
+from vhl.experiment import Precision as Name
 
 
 @dataclass(frozen=True)
-class Numerics:
+class Precision:
     """How numbers are computed on a device."""
 
     device: torch.device
-    precision: Precision
+    name: Name
     deterministic: bool = False
 
     @classmethod
-    def choose(cls, engine: Engine, device: torch.device) -> Numerics:
+    def choose(cls, engine: Engine, device: torch.device) -> Precision:
         """What the settings ask for, or what suits the device."""
         gpu = device.type == "cuda"
         if engine.precision == "tf32" and not gpu:
             raise VHLError("engine.precision = tf32 is a GPU's; on a CPU choose fp32 or bf16.")
-        automatic: Precision = "bf16" if gpu and torch.cuda.is_bf16_supported(False) else "fp32"
+        automatic: Name = "bf16" if gpu and torch.cuda.is_bf16_supported(False) else "fp32"
         if engine.deterministic and gpu:
             # cuBLAS reads this when it starts: without it some products are summed in any order.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -36,16 +37,16 @@ class Numerics:
     @property
     def dtype(self) -> torch.dtype:
         """Of parameters, gradients and all that is averaged."""
-        return torch.float64 if self.precision == "fp64" else torch.float32
+        return torch.float64 if self.name == "fp64" else torch.float32
 
     @property
     def compute_dtype(self) -> torch.dtype:
         """Of images and of what convolutions work on."""
-        return torch.bfloat16 if self.precision == "bf16" else self.dtype
+        return torch.bfloat16 if self.name == "bf16" else self.dtype
 
     def autocast(self) -> AbstractContextManager[object]:
         """For forward passes; weights are cast anew each time, because a captured step must do so."""
-        if self.precision != "bf16":
+        if self.name != "bf16":
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
@@ -58,12 +59,12 @@ class Numerics:
         matmul = torch.backends.cuda.matmul
         products, strict = matmul.fp32_precision, torch.are_deterministic_algorithms_enabled()
         warn = torch.is_deterministic_algorithms_warn_only_enabled()
-        wanted = "tf32" if self.precision == "tf32" else "ieee"
+        wanted = "tf32" if self.name == "tf32" else "ieee"
         flags = torch.backends.cudnn.flags(
             enabled=True,
             benchmark=not self.deterministic,
             deterministic=self.deterministic,
-            allow_tf32=self.precision == "tf32",
+            allow_tf32=self.name == "tf32",
         )
         with flags:
             try:
@@ -74,3 +75,20 @@ class Numerics:
             finally:
                 matmul.fp32_precision = products
                 torch.use_deterministic_algorithms(strict, warn_only=warn)
+
+
+def choose_device(wanted: str) -> torch.device:
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise VHLError(f"device = {wanted!r} cannot be trained on; choose auto, cpu or cuda.")
+    gpus = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise VHLError(
+            f"device = {wanted!r}, but PyTorch sees {gpus} GPUs; choose device=cpu or install a CUDA build."
+        )
+    return device

@@ -1,73 +1,85 @@
-"""One step of local training, in pieces that work on tensors at fixed places: they can be captured."""
+"""One step of local training: gather images, pass them through the network, judge, descend."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from vhl.algorithms.base import Client
+from vhl.chance import normals
 from vhl.errors import VHLError
 from vhl.models.vectors import FlatModel
 from vhl.objectives.base import Batch
+from vhl.objectives.virtual_batch import VirtualBatch
+from vhl.training.schedule import Schedule
 from vhl.training.task import Task
 
-Draws = dict[str, Tensor]
-Plan = Mapping[str, Tensor]
-"""What each step of a client uses, by name; the steps come first."""
+Values = dict[str, Tensor]
 Output = tuple[Mapping[str, Tensor], Tensor]
 """Features by tap, and logits."""
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """What a step is made of; there may be several ways to do each."""
+class Step:
+    """The four parts of a step as plain operations of PyTorch: what every faster way has to agree with.
 
-    gather: Callable[[Plan, Tensor], tuple[Tensor, Draws]]
-    """The images of one step of a plan, natural ones first, and what else the step uses by name."""
-    network: Callable[[nn.Module], Callable[..., Output]]
-    """Makes of a network what the step calls."""
-    judge: Callable[[Mapping[str, Tensor], Tensor, Draws], tuple[Tensor, Draws]]
-    """The loss, and what is added up over steps: its terms, and right predictions of both kinds."""
-    update: Callable[[FlatModel, Tensor, Tensor, Tensor, Client], None]
-    """Gradient descent with the algorithm's corrections, in place; then on to the next step."""
+    They work on tensors at fixed places and ask the host for nothing, so that they can be recorded.
+    """
 
+    def __init__(self, task: Task) -> None:
+        self.task = task
 
-def plain_pieces(task: Task) -> Pieces:
-    """The pieces as operations of PyTorch: what every other way has to agree with."""
+    def network(self, module: nn.Module) -> Callable[..., Output]:
+        """What the step calls for a network."""
+        return module
 
-    def gather(plan: Plan, counter: Tensor) -> tuple[Tensor, Draws]:
-        draws = {name: rows.index_select(0, counter)[0] for name, rows in plan.items()}
-        index = draws.pop("index")
-        images = task.natural.batch(index, named(draws, "natural."))
-        draws["labels"] = task.natural.labels[index]
-        if "virtual" in draws:
-            assert task.virtual is not None
-            index = draws.pop("virtual")
-            images = torch.cat([images, task.virtual.batch(index, named(draws, "virtual."))])
-            draws["virtual_labels"] = task.virtual.labels[index]
-        return images.to(task.numerics.compute_dtype, memory_format=torch.channels_last), draws
+    def gather(self, schedule: Schedule, step: Tensor, rows: int | None) -> tuple[Tensor, Values]:
+        """The images of a step, natural ones first, and what else it uses, by name.
 
-    def judge(features: Mapping[str, Tensor], logits: Tensor, draws: Draws) -> tuple[Tensor, Draws]:
+        With ``rows`` only so many of the natural samples: those that are no fillers.
+        """
+        task = self.task
+        own = {name: values.index_select(0, step)[0] for name, values in schedule.items()}
+        own = {name: v if name.startswith("virtual") else v[:rows] for name, v in own.items()}
+        images = task.natural.batch(own["index"], named(own, "natural."))
+        used = {"labels": task.natural.labels[own["index"]], "weights": own["weights"]}
+        if task.virtual is not None and "virtual" in own:
+            images = torch.cat([images, task.virtual.batch(own["virtual"], named(own, "virtual."))])
+            used["virtual_labels"] = task.virtual.labels[own["virtual"]]
+        return images.to(task.precision.compute_dtype, memory_format=torch.channels_last), used
+
+    def loss(
+        self, features: Mapping[str, Tensor], logits: Tensor, used: Values, where: Tensor, step: Tensor
+    ) -> tuple[Tensor, Values]:
+        """The loss, and what is added up over steps: its terms, and right predictions of both kinds.
+
+        ``where`` holds seed, round and client: with the step, the place of the objective's own chance.
+        """
+        task = self.task
+        logits = logits.to(task.precision.dtype)
+        seed, round_, client = where
         batch = Batch(
             features,
-            logits.to(task.numerics.dtype),
-            draws["labels"],
-            draws["weights"],
+            logits,
+            used["labels"],
+            used["weights"],
             task.classes,
-            draws.get("virtual_labels"),
+            used.get("virtual_labels"),
             task.shared,
-            named(draws, "draws."),
+            task.batch,
+            partial(normals, seed, round_, client, step, like=logits),
         )
         terms = _checked(task.objective.loss(batch), task.objective.name)
-        terms |= task.algorithm.loss(batch, named(draws, "reference."))
+        terms |= task.algorithm.loss(batch, named(used, "reference."))
         losses = {name: term.detach() for name, term in terms.items()}
-        return _sum(terms), {**losses, **_count_hits(batch, task)}
+        first, *rest = terms.values()
+        return sum(rest, start=first), {**losses, **_count_hits(batch, task)}
 
-    def update(model: FlatModel, momentum: Tensor, rate: Tensor, counter: Tensor, client: Client) -> None:
-        training, algorithm = task.training, task.algorithm
+    def update(self, model: FlatModel, momentum: Tensor, rate: Tensor, step: Tensor, client: Client) -> None:
+        """Gradient descent with the algorithm's corrections, in place; then on to the next step."""
+        training, algorithm = self.task.training, self.task.algorithm
         weights, gradient = model.parameters, model.gradient
         algorithm.correct_gradient(gradient, weights, client)
         if training.weight_decay:
@@ -76,14 +88,28 @@ def plain_pieces(task: Task) -> Pieces:
         weights.addcmul_(momentum, rate, value=-1)
         algorithm.correct_weights(weights, rate, client)
         model.refresh()
-        counter.add_(1)
-
-    return Pieces(gather, lambda module: module, judge, update)
+        step.add_(1)
 
 
-def named(draws: Mapping[str, Tensor], prefix: str) -> Draws:
+def named(values: Mapping[str, Tensor], prefix: str) -> Values:
     """What is called ``prefix`` and something, by that something."""
-    return {name.removeprefix(prefix): value for name, value in draws.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+
+def statistics_weights(natural: Tensor, virtual: VirtualBatch | None) -> Tensor:
+    """How much each image counts in batch-norm statistics, natural ones first; the sum is 1.
+
+    ``natural`` is 1 for each natural image and 0 for a filler, which so is kept out of the statistics. By
+    number every image that is there counts the same; with a share s a natural one counts (1 − s)/n and a
+    virtual one s/n_v.
+    """
+    if virtual is None:
+        return natural / natural.sum()
+    ones = natural.new_ones(virtual.places)
+    if virtual.share is None:
+        return torch.cat([natural, ones]) / (natural.sum() + virtual.places)
+    share = virtual.share
+    return torch.cat([natural * ((1 - share) / natural.sum()), ones * (share / virtual.places)])
 
 
 def _checked(terms: dict[str, Tensor], name: str) -> dict[str, Tensor]:
@@ -97,19 +123,17 @@ def _checked(terms: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     return dict(terms)
 
 
-def _sum(terms: dict[str, Tensor]) -> Tensor:
-    first, *rest = terms.values()
-    for term in rest:
-        first = first + term
-    return first
-
-
-def _count_hits(batch: Batch, task: Task) -> Draws:
+def _count_hits(batch: Batch, task: Task) -> Values:
     """Right predictions of this step, over all outputs."""
     predicted = batch.logits.detach().argmax(1)
     natural = predicted[: len(batch.labels)] == batch.labels
-    hits = {"natural_hits": (natural * batch.weights).sum()}
+    hits = [(natural * batch.weights).sum()]
     if batch.virtual_labels is not None:
         targets = task.objective.virtual_targets(batch.virtual_labels, batch.classes)
-        hits["virtual_hits"] = (predicted[len(batch.labels) :] == targets).sum()
-    return hits
+        hits.append((predicted[len(batch.labels) :] == targets).sum())
+    return dict(zip(hit_names(batch.virtual_labels is not None), hits, strict=True))
+
+
+def hit_names(with_virtual: bool) -> list[str]:
+    """What right predictions of natural and of virtual images are called among what is added up."""
+    return ["natural_hits", "virtual_hits"] if with_virtual else ["natural_hits"]

@@ -7,29 +7,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vhl import chance
 from vhl.algorithms.base import Algorithm, Update, Vectors, Work
 from vhl.experiment import Training
 from vhl.objectives.base import Objective
-from vhl.training.plan import client_rng, draw_plan, steps_per_epoch
-from vhl.training.precision import Numerics
-from vhl.training.stream import Stream
+from vhl.objectives.virtual_batch import VirtualBatch
+from vhl.training.precision import Precision
+from vhl.training.schedule import Round, steps_per_epoch
+from vhl.training.streams import Stream
 
 MOMENTUM = "engine.momentum"
 """Where a client's state holds its optimiser's momentum; an algorithm's own vectors have no dot."""
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Round):
     """One client's local training in one round."""
 
-    client: int
-    round: int
-    samples: np.ndarray
-    """Indices into the natural images."""
     rate: float
     state: Vectors
     """The client's own vectors; its momentum among them where that is kept."""
@@ -54,7 +51,7 @@ class Task:
     build: Callable[[], nn.Module]
     network: str
     """What ``build`` builds, in words that are equal for equal networks."""
-    numerics: Numerics
+    precision: Precision
     natural: Stream
     virtual: Stream | None
     classes: int
@@ -64,14 +61,37 @@ class Task:
     algorithm: Algorithm
     training: Training
     seed: int
-    longest: int
-    """Samples of the client that has most."""
+    sizes: tuple[int, ...]
+    """Samples of each client."""
     shared: Mapping[str, Tensor] = field(default_factory=dict)
     """The objective's constants."""
 
     @property
     def device(self) -> torch.device:
-        return self.numerics.device
+        return self.precision.device
+
+    @property
+    def batch(self) -> int:
+        return self.training.batch_size
+
+    @cached_property
+    def virtual_batch(self) -> VirtualBatch | None:
+        """The virtual images of each step."""
+        return self.objective.virtual_images(self.batch) if self.virtual is not None else None
+
+    @cached_property
+    def longest(self) -> int:
+        """Steps of the client that has most samples."""
+        return self.steps(max(self.sizes))
+
+    @cached_property
+    def has_short_batches(self) -> bool:
+        """Whether some client's last batch of an epoch is not whole."""
+        return any(size % self.batch for size in self.sizes)
+
+    @cached_property
+    def has_whole_batches(self) -> bool:
+        return any(size >= self.batch for size in self.sizes)
 
     @cached_property
     def signature(self) -> str:
@@ -79,30 +99,22 @@ class Task:
         training = self.training.model_dump(exclude={"lr", "lr_decay", "decay_per", "lr_drops"})
         parts = [self.objective.model_dump_json(), self.algorithm.model_dump_json(), json.dumps(training)]
         streams = [str(id(self.natural)), str(id(self.virtual))]
-        return "\n".join([self.network, str(self.numerics), str(self.longest), *parts, *streams])
+        lengths = [str(self.longest), str(self.has_short_batches), str(self.has_whole_batches)]
+        return "\n".join([self.network, str(self.precision), *lengths, *parts, *streams])
 
     def steps(self, samples: int) -> int:
         """Steps of a client with this many samples, in a round."""
-        return self.training.epochs * steps_per_epoch(samples, self.training.batch_size)
+        return self.training.epochs * steps_per_epoch(samples, self.batch)
+
+    def rows(self, samples: int) -> list[int]:
+        """How many samples each step of such a client uses: an epoch's last may use fewer than a batch."""
+        epoch = [min(self.batch, samples - start) for start in range(0, samples, self.batch)]
+        return epoch * self.training.epochs
 
     def work(self, job: Job) -> Work:
         samples = len(job.samples)
         return Work(samples, self.steps(samples), job.rate, self.training.momentum)
 
-    def plan(self, round_: int, client: int, samples: np.ndarray) -> dict[str, np.ndarray]:
-        """What each step of the client uses, by name."""
-        return draw_plan(
-            client_rng(self.seed, round_, client),
-            samples,
-            batch=self.training.batch_size,
-            epochs=self.training.epochs,
-            natural=self.natural,
-            virtual=self.virtual,
-            objective=self.objective,
-            classes=self.classes,
-            features=self.features,
-        )
-
-    def chance(self, job: Job) -> int:
+    def network_seed(self, job: Job) -> int:
         """A seed for chance inside the network, as dropout: the client's own too."""
-        return int(client_rng(self.seed, job.round, job.client).spawn(1)[0].integers(2**63))
+        return chance.torch_seed(self.seed, job.round, job.client)

@@ -2,86 +2,130 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from vhl.algorithms.base import Client, Server, Update, Vectors
-from vhl.models._network import freeze_statistics, weighted_statistics
+from vhl.models.layers.norm import can_weigh, freeze_statistics, weighted_statistics
 from vhl.models.vectors import FlatModel
-from vhl.training.capture import REHEARSALS
-from vhl.training.step import Draws, Pieces
+from vhl.training.schedule import Schedule
+from vhl.training.static import REHEARSALS, Place, Static
+from vhl.training.step import Step, Values, statistics_weights
 from vhl.training.task import MOMENTUM, Job, Outcome, Task
+
+Begin = Callable[["Trainer"], None]
+"""Gives a trainer a job."""
 
 
 class Trainer:
     """A bound model and everything a step reads or writes, at addresses that never change."""
 
-    def __init__(self, task: Task, pieces: Pieces, *, frozen: bool = False) -> None:
+    def __init__(self, step: Step, *, frozen: bool = False) -> None:
         """``frozen`` is batch normalisation by the server's statistics."""
-        self.task, self._pieces = task, pieces
-        numerics = task.numerics
+        self.task, self._step = step.task, step
+        precision, device = self.task.precision, self.task.device
         self.model = self._build()
         self.model.module.train()
         if frozen:
             freeze_statistics(self.model.module)
-        self._network = pieces.network(self.model.module)
-        self._references = {name: self._build() for name in task.algorithm.references}
-        self._onlookers = {
-            name: pieces.network(model.module.eval().requires_grad_(False))
+        self._network = step.network(self.model.module)
+        self._references = {name: self._build() for name in self.task.algorithm.references}
+        self._reference_networks = {
+            name: step.network(model.module.eval().requires_grad_(False))
             for name, model in self._references.items()
         }
         self.momentum = torch.zeros_like(self.model.parameters)
-        self.rate = torch.zeros((), dtype=numerics.dtype, device=task.device)
-        self.counter = torch.zeros(1, dtype=torch.int64, device=task.device)
-        self._plan: dict[str, Tensor] = {}
+        self.rate = torch.zeros((), dtype=precision.dtype, device=device)
+        self.counter = torch.zeros(1, dtype=torch.int64, device=device)
+        self._where = torch.zeros(3, dtype=torch.int64, device=device)  # seed, round and client
+        self._schedule: Schedule = {}
         self._client: Client | None = None
         self._names: list[str] = []
         self._totals: Tensor | None = None
+        self._rows: list[int] = []
+        self._whole: Callable[[], None] = self.step
+        self._short: Callable[[int], None] = self.step
 
     def _build(self) -> FlatModel:
-        numerics = self.task.numerics
-        return FlatModel(self.task.build(), self.task.device, numerics.dtype, numerics.compute_dtype)
+        precision = self.task.precision
+        return FlatModel(self.task.build(), self.task.device, precision.dtype, precision.compute_dtype)
 
-    def begin(self, job: Job, server: Server, plan: dict[str, Tensor]) -> None:
-        """Put a client's start in place; ``plan`` may lie on the host."""
+    def make_static(self, static: Static, place: Place, begin: Begin) -> None:
+        """Make steps as fast as they can be at a place on a GPU; they are rehearsed with a job.
+
+        A recorded step is always as wide as a whole batch, and fillers of a short one weigh nothing. Where
+        the network cannot weigh images, a short batch is not recorded but cut to the rows that are there, as
+        it is on a CPU.
+        """
+        if self.task.has_whole_batches:
+            begin(self)
+            self._whole = static(self.step, place, "Steps")
+        if self.task.has_short_batches and static.records("Steps") and can_weigh(self.model.module):
+            begin(self)
+            weighed = static(partial(self.step, weigh=True), place, "Steps")
+            self._short = lambda rows: weighed()
+        else:
+            self._short = partial(_step_at, place, self)
+
+    def begin(self, job: Job, server: Server, schedule: Schedule) -> None:
+        """Put a client's start in place."""
         self.model.load(server.parameters, server.buffers)
         own = dict(job.state)
         momentum = own.pop(MOMENTUM, None)
         self.momentum.zero_() if momentum is None else self.momentum.copy_(momentum, non_blocking=True)
         self.rate.fill_(job.rate)
         self.counter.zero_()
+        for place, number in enumerate((self.task.seed, job.round, job.client)):
+            self._where[place] = number
         if self._totals is not None:
             self._totals.zero_()
         sent = Client(server.parameters, server.state, own, server.buffers, self.model.buffers)
-        self._client = self._place(sent)
+        self._client = self._put(sent)
         for name, model in self._references.items():
             model.load(*self.task.algorithm.reference(name, self._client))
-        self._fill_plan(plan)
+        self._fill(schedule)
+        self._rows = self.task.rows(len(job.samples))[::-1]
 
-    def step(self) -> None:
-        """Gather, augment, forward, objective, backward, corrections, update."""
+    def next(self) -> None:
+        """Take the next step of the job."""
+        rows = self._rows.pop()
+        if rows == self.task.batch:
+            self._whole()
+        else:
+            self._short(rows)
+
+    def step(self, rows: int | None = None, *, weigh: bool = False) -> None:
+        """Gather, augment, forward, objective, backward, corrections, update.
+
+        With ``rows`` a batch is cut to so many natural samples; with ``weigh`` it is whole, and how much each
+        sample counts in batch norm is heeded, which is 0 for a filler.
+        """
         assert self._client is not None
-        loss, values = self.loss()
+        loss, values = self.loss(rows, weigh=weigh)
         self.model.differentiate(loss)
-        self._pieces.update(self.model, self.momentum, self.rate, self.counter, self._client)
+        self._step.update(self.model, self.momentum, self.rate, self.counter, self._client)
         if self._totals is None:
             self._names = list(values)
             self._totals = torch.zeros(len(values), dtype=self.rate.dtype, device=self.rate.device)
         self._totals.add_(torch.stack([value.to(self._totals.dtype) for value in values.values()]))
 
-    def loss(self) -> tuple[Tensor, Draws]:
-        """Of the step that comes next, and what is added up over steps; see :class:`Pieces`."""
-        images, draws = self._pieces.gather(self._plan, self.counter)
-        objective, natural = self.task.objective, len(draws["labels"])
-        counted = draws["weights"].to(self.rate.dtype)
-        weights = objective.statistics_weights(counted, len(images) - natural)
-        mosaic = (natural, objective.tiles) if objective.tiles > 1 else ()
-        with self.task.numerics.autocast(), weighted_statistics(self.model.module, weights):
+    def loss(self, rows: int | None = None, *, weigh: bool = False) -> tuple[Tensor, Values]:
+        """Of the step that comes next, and what is added up over steps; see :class:`Step`."""
+        images, used = self._step.gather(self._schedule, self.counter, rows)
+        virtual, natural = self.task.virtual_batch, len(used["labels"])
+        weights = None
+        if weigh or (virtual is not None and virtual.share is not None):
+            weights = statistics_weights(used["weights"].to(self.rate.dtype), virtual)
+        mosaic = (natural, virtual.tiles) if virtual is not None and virtual.tiles > 1 else ()
+        with self.task.precision.autocast(), weighted_statistics(self.model.module, weights):
             features, logits = self._network(images, *mosaic)
             with torch.no_grad():
-                for name, network in self._onlookers.items():
-                    draws[f"reference.{name}"] = network(images[:natural])[0]["last"]
-        return self._pieces.judge(features, logits, draws)
+                for name, network in self._reference_networks.items():
+                    used[f"reference.{name}"] = network(images[:natural])[0]["last"]
+        return self._step.loss(features, logits, used, self._where, self.counter)
 
     def finish(self, job: Job, task: Task) -> Outcome:
         """What the client sends and keeps, as copies."""
@@ -95,7 +139,7 @@ class Trainer:
         totals = dict(zip(self._names, self._totals.clone(), strict=True))
         return Outcome(update, state, totals, _all_finite(update))
 
-    def _place(self, client: Client) -> Client:
+    def _put(self, client: Client) -> Client:
         """The client's vectors, copied to where the last client's were."""
         place = self._client or Client(
             torch.empty_like(client.start),
@@ -112,14 +156,13 @@ class Trainer:
             place.state[name].copy_(vector, non_blocking=True)
         return place
 
-    def _fill_plan(self, plan: dict[str, Tensor]) -> None:
-        """The rows after the longest client's are for rehearsals, which may go on where a plan ends."""
-        steps = self.task.steps(self.task.longest) + REHEARSALS
-        for name, rows in plan.items():
-            if name not in self._plan:
-                shape = (steps, *rows.shape[1:])
-                self._plan[name] = torch.zeros(shape, dtype=rows.dtype, device=self.rate.device)
-            self._plan[name][: len(rows)].copy_(rows, non_blocking=True)
+    def _fill(self, schedule: Schedule) -> None:
+        """The rows after the longest client's are for rehearsals, which may go on where a schedule ends."""
+        for name, rows in schedule.items():
+            if name not in self._schedule:
+                shape = (self.task.longest + REHEARSALS, *rows.shape[1:])
+                self._schedule[name] = torch.zeros(shape, dtype=rows.dtype, device=self.rate.device)
+            self._schedule[name][: len(rows)].copy_(rows, non_blocking=True)
 
     def _copies(self, vectors: Vectors) -> Vectors:
         """An algorithm may return what it was given, but that is where the next client will be."""
@@ -131,6 +174,11 @@ class Trainer:
             name: vector.clone() if vector.untyped_storage().data_ptr() in places else vector
             for name, vector in vectors.items()
         }
+
+
+def _step_at(place: Place, trainer: Trainer, rows: int) -> None:
+    with place.here():
+        trainer.step(rows)
 
 
 def _all_finite(update: Update) -> Tensor:

@@ -18,9 +18,8 @@ from vhl.cli.commands.run import with_seeds
 from vhl.cli.display import console, short
 from vhl.experiment import Experiment
 from vhl.files import write_json
-from vhl.rounds.problem import Problem, choose_device
 from vhl.runs.environment import environment
-from vhl.training.precision import Numerics
+from vhl.training.precision import Precision, choose_device
 from vhl.training.threads import choose_threads
 
 BASE = {"data": "cifar10", "model": "resnet18", "objective": "plain", "clients_per_round": 5}
@@ -49,16 +48,16 @@ def _work(experiment: Experiment, arguments: argparse.Namespace) -> Work:
     """What the peers will do; refused here, before anything runs, where they cannot."""
     for name in arguments.against:
         peers.check(name)
-    return Work.of(Problem(experiment, arguments.data_dir), tf32=False)
+    return Work.of(experiment, arguments.data_dir, tf32=False)
 
 
 def _describe(experiments: list[Experiment], speed: Speed) -> dict[str, Any]:
-    numerics = Numerics.choose(experiments[0].engine, choose_device(experiments[0].device))
-    operations = ceiling(numerics)
+    precision = Precision.choose(experiments[0].engine, choose_device(experiments[0].device))
+    operations = ceiling(precision)
     return {
         "experiment": experiments[0].table(),
         "side_by_side": len(experiments),
-        "precision": numerics.precision,
+        "precision": precision.name,
         "images": speed.images,
         "seconds": speed.seconds,
         "images_per_second": speed.rate,

@@ -12,7 +12,7 @@ from vhl.cli.display import console, making_images, percent
 from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 from vhl.files import write_bytes
-from vhl.rounds.problem import choose_device
+from vhl.training.precision import choose_device
 from vhl.virtual.sets import picture, separability, virtual_set
 
 
@@ -24,10 +24,11 @@ def main(arguments: argparse.Namespace) -> None:
     directory = data_directory(arguments.data_dir)
     dataset = experiment.data.load(directory, experiment.seeds.data)
     classes = experiment.virtual.classes or len(dataset.classes)
+    batch = experiment.objective.virtual_images(experiment.training.batch_size)
     images = virtual_set(
         experiment.virtual,
         classes,
-        experiment.objective.virtual_shape(dataset.train.shape),
+        dataset.train.shape if batch is None else batch.shape(dataset.train.shape),
         experiment.seeds.data,
         directory,
         choose_device(experiment.device),

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vhl.chance import Purpose, Words, below, halves, words
 from vhl.data.images import ImageSet, ImageStream
 
-Chance = dict[str, np.ndarray]
-"""Random choices for a number of samples, by name; drawn on the CPU, the same for every device."""
+Choices = dict[str, Tensor]
+"""How samples are augmented, by name: where cropped, whether flipped, where the hole is."""
 
 
 class Stream:
@@ -44,10 +45,11 @@ class Stream:
     tiles = 1
     """Images to a side of what :meth:`batch` makes."""
 
-    def order(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """``count`` indices from shuffled passes over all samples, one after the other."""
-        passes = [rng.permutation(len(self)) for _ in range(-(-count // len(self)))]
-        return np.concatenate(passes)[:count]
+    def shuffled(self, seed: int, purpose: Purpose, round_: int) -> Tensor:
+        """All samples in a round's random order."""
+        place = torch.arange(len(self), device=self.labels.device)
+        key, *_ = words(seed, purpose, round_, 0, 0, place)
+        return key.argsort(stable=True)
 
     def plain(self) -> Stream:
         """The same images, as they are."""
@@ -57,39 +59,41 @@ class Stream:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Chance:
-        """The random choices of augmentation for ``shape`` samples."""
-        chance: Chance = {}
+    def choices(self, drawn: Words) -> Choices:
+        """How samples are augmented; of each sample's four words the first decides its place in the order."""
+        _, crop, coin, hole = drawn
+        found: Choices = {}
         if self.padding:
-            chance["row"], chance["column"] = rng.integers(0, 2 * self.padding + 1, (2, *shape))
+            found["row"], found["column"] = (below(half, 2 * self.padding + 1, 16) for half in halves(crop))
         if self.flip:
-            chance["flip"] = rng.random(shape, np.float32) < 0.5
+            found["flip"] = below(coin, 2) == 1
         if self.cutout:
-            chance["hole_row"] = rng.integers(0, self.height, shape)
-            chance["hole_column"] = rng.integers(0, self.width, shape)
-        return chance
+            row, column = halves(hole)
+            found["hole_row"] = below(row, self.height, 16)
+            found["hole_column"] = below(column, self.width, 16)
+        return found
 
-    def batch(self, index: Tensor, chance: dict[str, Tensor]) -> Tensor:
+    def batch(self, index: Tensor, choices: Choices) -> Tensor:
         """Normalised images (N, C, H, W), channels last in memory."""
-        pixels = self._gather(index, chance).to(self.scale.dtype) * self.scale + self.shift
+        pixels = self._gather(index, choices).to(self.scale.dtype) * self.scale + self.shift
         if self.cutout:
-            pixels = pixels * self._keep(chance)[..., None]
+            pixels = pixels * self._keep(choices)[..., None]
         return pixels.permute(0, 3, 1, 2)
 
-    def _gather(self, index: Tensor, chance: dict[str, Tensor]) -> Tensor:
+    def _gather(self, index: Tensor, choices: Choices) -> Tensor:
         if not (self.padding or self.flip):
             return self.images[index]
         rows, columns = self._rows[None], self._columns[None]
         if self.flip:
-            columns = torch.where(chance["flip"][:, None], self.width - 1 - columns, columns)
+            columns = torch.where(choices["flip"][:, None], self.width - 1 - columns, columns)
         if self.padding:
-            rows, columns = rows + chance["row"][:, None], columns + chance["column"][:, None]
+            rows, columns = rows + choices["row"][:, None], columns + choices["column"][:, None]
         return self.images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
 
-    def _keep(self, chance: dict[str, Tensor]) -> Tensor:
+    def _keep(self, choices: Choices) -> Tensor:
         """0 inside the hole of each image, 1 elsewhere (DeVries and Taylor, 2017)."""
         low, high = self.cutout // 2, self.cutout - self.cutout // 2
-        row = self._rows[None] - chance["hole_row"][:, None]
-        column = self._columns[None] - chance["hole_column"][:, None]
+        row = self._rows[None] - choices["hole_row"][:, None]
+        column = self._columns[None] - choices["hole_column"][:, None]
         in_row, in_column = (row >= -low) & (row < high), (column >= -low) & (column < high)
         return ~(in_row[:, :, None] & in_column[:, None, :])

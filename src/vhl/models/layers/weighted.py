@@ -28,7 +28,7 @@ def weighted_batch_norm(
         variance = (shares * (variances + (means - mean) ** 2)).sum(0)
         count = (weights != 0).sum() * (x.shape[2] * x.shape[3])
         running_mean.lerp_(mean.to(running_mean.dtype), MOMENTUM)
-        running_var.lerp_((variance * count / (count - 1)).to(running_var.dtype), MOMENTUM)
+        running_var.lerp_((variance * count / (count - 1).clamp(min=1)).to(running_var.dtype), MOMENTUM)
     normalised: Tensor = _Normalize.apply(x, weights, mean, variance, weight, bias)  # type: ignore[no-untyped-call]
     return normalised
 

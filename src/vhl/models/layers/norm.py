@@ -1,25 +1,15 @@
-"""The common shape of our networks: stem, stages, pool, head; and their normalisation layers."""
+"""Normalisation layers, and what the engine may ask of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vhl.models._weighted import weighted_batch_norm
-
-Norm = Literal["batch", "group"]
-Init = Literal["torch", "he"]
-"""Initial weights of convolutions with n inputs and m outputs to a kernel of k pixels.
-
-``torch`` is PyTorch's own, of variance 1/(3nk); ``he`` is normal of variance 2/(mk) (He et al., 2015).
-A normalised layer's output does not depend on its scale, but how far a step turns it does: by 1/scale².
-"""
+from vhl.models.layers.weighted import weighted_batch_norm
 
 
 class _Normalization(nn.Module):
@@ -62,16 +52,19 @@ class BatchNorm(_Normalization):
     def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
         if not self.fused:
             return super().forward(x, skip)
-        from vhl.models._kernels import batch_norm  # Triton is there on machines with a GPU alone
+        from vhl.models.layers._kernels import batch_norm  # Triton is there on machines with a GPU alone
 
         state = (self.running_mean, self.running_var, self.weight, self.bias)
         weights = self.sample_weights if self.training else None
         return batch_norm(x, *state, training=self.training, skip=skip, relu=self.relu, weights=weights)
 
     def normalize(self, x: Tensor) -> Tensor:
-        if self.training and self.sample_weights is not None:
+        weights = self.sample_weights if self.training else None
+        if self.training and weights is None and x.numel() == x.shape[1]:
+            weights = x.new_ones(1)  # one value a channel has no deviation: PyTorch's own would refuse it
+        if weights is not None:
             state = (self.running_mean, self.running_var, self.weight, self.bias)
-            return weighted_batch_norm(x, self.sample_weights, *state)
+            return weighted_batch_norm(x, weights, *state)
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, self.training)
 
 
@@ -86,24 +79,6 @@ class GroupNorm(_Normalization):
 
     def normalize(self, x: Tensor) -> Tensor:
         return F.group_norm(x, self.groups, self.weight, self.bias)
-
-
-@dataclass(frozen=True)
-class Layers:
-    """How the layers of a network are made."""
-
-    norm: Norm
-    init: Init
-
-    def normalization(self, channels: int, *, relu: bool = False) -> nn.Module:
-        return BatchNorm(channels, relu) if self.norm == "batch" else GroupNorm(channels, relu)
-
-    def convolution(self, inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-        """Without bias: a normalisation follows."""
-        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
-        if self.init == "he":
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-        return layer
 
 
 def fuse(module: nn.Module) -> None:
@@ -133,40 +108,6 @@ def weighted_statistics(module: nn.Module, weights: Tensor | None) -> Iterator[N
             layer.sample_weights = None
 
 
-class Network(nn.Module):
-    """Stem and stages make maps, the last map is pooled to a vector, the head turns it into logits."""
-
-    def __init__(self, stem: nn.Module, stages: list[nn.Module], features: int, classes: int) -> None:
-        super().__init__()
-        self.stem = stem
-        self.stages = nn.ModuleList(stages)
-        self.head = nn.Linear(features, classes)
-
-    def forward(
-        self, images: Tensor, natural: int | None = None, tiles: int = 1
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """With ``tiles`` the images after the first ``natural`` are mosaics: m² features and logits each."""
-        maps = self.maps(images)
-        last_map = maps[f"stage{len(self.stages)}"]
-        if tiles == 1:
-            last = self.pool(last_map)
-        else:
-            last = torch.cat([self.pool(last_map[:natural]), self.pool(cut(last_map[natural:], tiles))])
-        return {**maps, "last": last}, self.head(last)
-
-    def maps(self, images: Tensor) -> dict[str, Tensor]:
-        """The output of each stage, by tap."""
-        maps, x = {}, self.stem(images)
-        for number, stage in enumerate(self.stages, 1):
-            maps[f"stage{number}"] = x = stage(x)
-        return maps
-
-    def pool(self, last_map: Tensor) -> Tensor:
-        return last_map.mean((2, 3))
-
-
-def cut(maps: Tensor, tiles: int) -> Tensor:
-    """The tiles (N·m², C, H/m, W/m) of maps (N, C, H, W), row by row."""
-    count, channels, height, width = maps.shape
-    rows = maps.view(count, channels, tiles, height // tiles, tiles, width // tiles).permute(0, 2, 4, 1, 3, 5)
-    return rows.reshape(-1, channels, height // tiles, width // tiles)
+def can_weigh(module: nn.Module) -> bool:
+    """Whether images can count differently in all its batch norms: PyTorch's own count all alike."""
+    return not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())

@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vhl.chance import Purpose, words
 from vhl.data.images import ImageSet, ImageStream
 from vhl.errors import VHLError
-from vhl.training.stream import Stream
+from vhl.training.streams import Choices, Stream
 
 
 class MosaicStream(Stream):
@@ -32,22 +33,30 @@ class MosaicStream(Stream):
         small = settings.model_copy(update={"crop": crop, "cutout": settings.cutout // tiles})
         super().__init__(images, small, statistics, device, dtype=dtype)
         self.tiles = tiles
-        self._classes = _members(images.labels, tiles**2) if of_one_class else None
+        self._one_class = of_one_class
+        if of_one_class:
+            _check_members(images.labels, tiles**2)
 
-    def order(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """As of any stream; with mosaics of one class, shuffled groups of a class's shuffled samples."""
-        if self._classes is None:
-            return super().order(rng, count)
-        size, found = self.tiles**2, list[np.ndarray]()
-        while sum(map(len, found)) < count:
-            shuffled = [rng.permutation(members) for members in self._classes]
-            groups = [own[: len(own) // size * size].reshape(-1, size) for own in shuffled]
-            found.append(rng.permutation(np.concatenate(groups)).ravel())
-        return np.concatenate(found)[:count]
+    def shuffled(self, seed: int, purpose: Purpose, round_: int) -> Tensor:
+        """As of any stream; with mosaics of one class, shuffled groups of a class's shuffled samples.
 
-    def batch(self, index: Tensor, chance: dict[str, Tensor]) -> Tensor:
+        What does not fill a group is left out of this round.
+        """
+        if not self._one_class:
+            return super().shuffled(seed, purpose, round_)
+        size, device = self.tiles**2, self.labels.device
+        place = torch.arange(len(self), device=device)
+        own, group, *_ = words(seed, purpose, round_, 0, 0, place)
+        by_class = (self.labels << 32 | own).argsort(stable=True)
+        counts = self.labels.bincount()
+        first = (counts.cumsum(0) - counts)[self.labels[by_class]]
+        in_class, held = place - first, counts[self.labels[by_class]]
+        groups = by_class[in_class < held // size * size].view(-1, size)
+        return groups[group[groups[:, 0]].argsort(stable=True)].flatten()
+
+    def batch(self, index: Tensor, choices: Choices) -> Tensor:
         """Mosaics (N / m², C, H, W) of N samples, row by row."""
-        small = super().batch(index, chance).permute(0, 2, 3, 1)
+        small = super().batch(index, choices).permute(0, 2, 3, 1)
         return assemble(small, self.tiles).permute(0, 3, 1, 2)
 
 
@@ -58,13 +67,11 @@ def assemble(small: Tensor, tiles: int) -> Tensor:
     return rows.reshape(-1, tiles * height, tiles * width, channels)
 
 
-def _members(labels: np.ndarray, least: int) -> list[np.ndarray]:
-    """The samples of each class, of which there must be enough for a mosaic."""
-    found = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    fewest = min(map(len, found))
+def _check_members(labels: np.ndarray, least: int) -> None:
+    """Of each class there must be enough for a mosaic."""
+    fewest = np.unique(labels, return_counts=True)[1].min()
     if fewest < least:
         raise VHLError(
             f"objective.mosaic_classes = same: a virtual class has {fewest} images, fewer than the {least} "
             "of a mosaic; raise virtual.per_class, or set objective.mosaic_classes=mixed."
         )
-    return found

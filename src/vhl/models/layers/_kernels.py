@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton.language import constexpr
 
-from vhl.models._weighted import EPSILON, MOMENTUM
+from vhl.models.layers.weighted import EPSILON, MOMENTUM
 
 _MOMENTUM, _EPSILON = constexpr(MOMENTUM), constexpr(EPSILON)
 _PROGRAMS = 256  # that sum at once: two for each multiprocessor of a large GPU
@@ -114,7 +114,7 @@ def _statistics_kernel(
     tl.store(rstd + channels, tl.rsqrt(variance + _EPSILON), inside)
     old_mean, old_variance = tl.load(running_mean + channels, inside), tl.load(running_var + channels, inside)
     tl.store(running_mean + channels, old_mean + _MOMENTUM * (centre - old_mean), inside)
-    unbiased = variance * pixels / (pixels - 1)
+    unbiased = variance * pixels / tl.maximum(pixels - 1, 1)
     tl.store(running_var + channels, old_variance + _MOMENTUM * (unbiased - old_variance), inside)
 
 
@@ -300,8 +300,6 @@ def batch_norm(
     x = x.contiguous(memory_format=torch.channels_last)
     skip = None if skip is None else skip.contiguous(memory_format=torch.channels_last)
     channels = (running_mean, running_var, weight, bias)
-    if training and x.numel() <= x.shape[1]:
-        raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape}")
     with torch.cuda.device_of(x):
         if training or torch.is_grad_enabled():
             z: Tensor = _BatchNorm.apply(x, *channels, skip, weights, relu, training)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +21,6 @@ Words = tuple[Tensor, Tensor, Tensor, Tensor]
 """Four independent whole numbers from 0 to 2³² − 1 for each place, as int64."""
 Place = int | Tensor
 """One coordinate of a place; tensors are broadcast."""
-Number = TypeVar("Number", int, Tensor)
 
 _MASK = 0xFFFFFFFF
 _FACTORS = 0xD2511F53, 0xCD9E8D57
@@ -62,10 +60,9 @@ def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Pla
     key: tuple[Place, Place] = seed, int(purpose)
     counter: tuple[Place, ...] = index, step, client, round_
     for _ in range(_ROUNDS):
-        high, low = zip(
-            *(_multiply(counter[i], factor) for i, factor in zip((0, 2), _FACTORS, strict=True)), strict=True
-        )
-        counter = high[1] ^ counter[1] ^ key[0], low[1], high[0] ^ counter[3] ^ key[1], low[0]
+        high, low = _multiply(counter[0], _FACTORS[0])
+        other_high, other_low = _multiply(counter[2], _FACTORS[1])
+        counter = other_high ^ counter[1] ^ key[0], other_low, high ^ counter[3] ^ key[1], low
         key = (key[0] + _WEYL[0]) & _MASK, (key[1] + _WEYL[1]) & _MASK
     first, second, third, fourth = torch.broadcast_tensors(*counter)
     return first, second, third, fourth
@@ -90,7 +87,7 @@ def halves(word: Tensor) -> tuple[Tensor, Tensor]:
 def normals(
     seed: Place, round_: Place, client: Place, step: Place, shape: tuple[int, ...], like: Tensor
 ) -> Tensor:
-    """Standard normal numbers for an objective in one step, of the type and device of ``like`` (Box and Muller)."""
+    """An objective's standard normal numbers in one step, by Box and Muller; of the type of ``like``."""
     count = math.prod(shape)
     index = torch.arange(-(-count // 4), device=like.device)
     found = words(seed, Purpose.OBJECTIVE, round_, client, step, index)

@@ -20,8 +20,8 @@ _WEIGHTS = 1024  # weights that a program moves
 @triton.jit
 def _images_kernel(
     images, labels, scale, shift, counter, index, row, column, flip, hole_row, hole_column, out, out_labels,
-    BATCH, PADDED_HEIGHT: constexpr, PADDED_WIDTH: constexpr, HEIGHT: constexpr, WIDTH: constexpr, C: constexpr,
-    CUTOUT: constexpr, PIXELS: constexpr,
+    BATCH, PADDED_HEIGHT: constexpr, PADDED_WIDTH: constexpr, HEIGHT: constexpr, WIDTH: constexpr,
+    C: constexpr, CUTOUT: constexpr, PIXELS: constexpr,
 ):  # fmt: skip
     """One image of this step: cropped, flipped, normalised and with its hole; its label beside it."""
     sample = tl.program_id(0)

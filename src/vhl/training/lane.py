@@ -119,9 +119,9 @@ class Lane:
         if self.steps == 0:
             self.ticket = None
         with ticket.takes_errors():
-            with torch.cuda.stream(self._place.stream):
+            with self._place.enqueue():
                 trainer.next()
-                self._flying.append(self._place.stream.record_event())
+            self._flying.append(self._place.event())
             if self.ticket is None:
                 with self._place.work():
                     self._finish(ticket)
@@ -164,8 +164,4 @@ class Lane:
         return made
 
     def _mark(self) -> Mark:
-        if self._place is None:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self._place.stream)
-        return event
+        return time.perf_counter() if self._place is None else self._place.event(timed=True)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
 
 from vhl.algorithms.base import Server
-from vhl.chance import Purpose
 from vhl.errors import VHLError
 from vhl.experiment import Engine
 from vhl.training.compiler import has_triton
 from vhl.training.lane import Lane, Span, Ticket
 from vhl.training.making import Maker, wants_compiler
 from vhl.training.precision import Precision
-from vhl.training.schedule import Schedule, natural_schedules, virtual_schedules
 from vhl.training.static import Note, Place, Static
 from vhl.training.task import Job, Outcome, Task
 
 _LANES = 4  # more gave nothing on an H200
 _PAUSE = 1e-4  # seconds between looks at a busy GPU
-_ORDERS = 8  # shuffles of virtual sets that are kept: one for each experiment that runs side by side
 
 
 class Lanes:
@@ -33,7 +29,14 @@ class Lanes:
     experiment share it.
     """
 
-    def __init__(self, engine: Engine, precision: Precision, on_note: Note = lambda note: None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        precision: Precision,
+        on_note: Note = lambda note: None,
+        place: Callable[[torch.device], Place] = Place,
+    ) -> None:
+        """``place`` makes where a lane works on a GPU."""
         gpu = precision.device.type == "cuda"
         for option in ("capture", "kernels", "compile"):
             if not gpu and getattr(engine, option):
@@ -42,14 +45,13 @@ class Lanes:
         self.capture = gpu if engine.capture is None else engine.capture
         self.kernels = gpu and has_triton() if engine.kernels is None else engine.kernels
         self.static = Static(self.capture, on_note)
-        self._engine, self._on_note = engine, on_note
+        self._engine, self._on_note, self._place = engine, on_note, place
         self._limit = engine.lanes or (_LANES if gpu else 1)
         self._lanes: list[Lane] = []
         self._turn = 0
         self._waiting: list[Ticket] = []
         self._users: Counter[str] = Counter()
         self._makers: dict[str, Maker] = {}
-        self._orders: dict[tuple[int, int, int], Tensor] = {}
         self.spans: list[Span] | None = None
         """When each job began and ended, where someone wants to know and has put a list here."""
 
@@ -71,7 +73,7 @@ class Lanes:
 
     def submit(self, task: Task, jobs: Sequence[Job], server: Server) -> list[Ticket]:
         """Hand in the jobs of a round, which start from this server."""
-        schedules = self._schedules(task, jobs)
+        schedules = task.schedules(jobs)
         tickets = [Ticket(task, job, server, own) for job, own in zip(jobs, schedules, strict=True)]
         self._waiting += tickets
         self._waiting.sort(key=lambda ticket: -ticket.steps)
@@ -113,7 +115,7 @@ class Lanes:
     def _feed(self) -> bool:
         """Start jobs and enqueue steps; says whether there was anything to do."""
         if self._waiting and self._may_open() and all(lane.ticket for lane in self._lanes):
-            self._lanes.append(Lane(Place(self.precision.device)))
+            self._lanes.append(Lane(self._place(self.precision.device)))
         for lane in list(self._lanes):
             if lane.ticket is None and self._waiting:
                 ticket = self._waiting.pop(0)
@@ -160,25 +162,6 @@ class Lanes:
 
     def _start(self, lane: Lane, ticket: Ticket) -> None:
         lane.start(ticket, self._maker(ticket.task))
-
-    def _schedules(self, task: Task, jobs: Sequence[Job]) -> list[Schedule]:
-        """What each job's steps use."""
-        training = task.training
-        found = natural_schedules(task.seed, jobs, task.natural, task.batch, training.epochs)
-        if task.virtual is None or task.virtual_batch is None:
-            return found
-        order, steps = self._order(task, jobs[0].round), [task.steps(len(job.samples)) for job in jobs]
-        virtual = virtual_schedules(task.seed, jobs, task.virtual, order, task.virtual_batch.rows, steps)
-        return [own | more for own, more in zip(found, virtual, strict=True)]
-
-    def _order(self, task: Task, round_: int) -> Tensor:
-        """The round's shuffle of the virtual set; those of the latest rounds are kept."""
-        assert task.virtual is not None
-        key = id(task.virtual), task.seed, round_
-        if key not in self._orders:
-            self._orders = dict([*self._orders.items()][-_ORDERS:])
-            self._orders[key] = task.virtual.shuffled(task.seed, Purpose.VIRTUAL_ORDER, round_)
-        return self._orders[key]
 
     def _maker(self, task: Task) -> Maker:
         """Who makes trainers of this task; where it is new, room is made by what no one uses any more."""

@@ -19,7 +19,8 @@ Schedule = dict[str, Tensor]
 """Of one client, by name; every tensor has the steps first.
 
 ``index`` are the samples of a natural batch and ``weights`` how they count: 1, or 0 for a filler. ``virtual``
-are those of a virtual batch. What :meth:`Stream.choices` says of each has ``natural.`` or ``virtual.`` in front.
+are those of a virtual batch. What :meth:`Stream.choices` says of them has ``natural.`` or ``virtual.`` in
+front.
 """
 
 

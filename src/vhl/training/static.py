@@ -22,6 +22,10 @@ REHEARSALS = 2
 """Runs before recording: libraries set themselves up in the first, and kernels are compiled."""
 
 
+class RecordingError(Exception):
+    """Something in the work needs the host while it runs."""
+
+
 class Place:
     """Where work runs on a GPU: a stream, and where its random numbers come from.
 
@@ -33,19 +37,19 @@ class Place:
         self.stream, self.chance = torch.cuda.Stream(device), torch.Generator(device)
 
     @contextmanager
-    def work(self) -> Iterator[None]:
-        """What is enqueued inside runs here, after what the main stream has been given so far.
-
-        Without that wait, memory that was freed while the main stream still reads it would be overwritten.
-        """
-        self.stream.wait_stream(torch.cuda.default_stream(self.stream.device))
+    def enqueue(self) -> Iterator[None]:
+        """What is enqueued inside runs here, after what this place was given before."""
         with torch.cuda.stream(self.stream):
             yield
 
     @contextmanager
-    def here(self) -> Iterator[None]:
-        """Work that is done inside as it is, not recorded."""
-        with self.work(), self.own_chance():
+    def work(self) -> Iterator[None]:
+        """The same, but also after what the main stream has been given so far.
+
+        Without that wait, memory that was freed while the main stream still reads it would be overwritten.
+        """
+        self.stream.wait_stream(torch.cuda.default_stream(self.stream.device))
+        with self.enqueue():
             yield
 
     @contextmanager
@@ -58,6 +62,35 @@ class Place:
             yield
         finally:
             default.graphsafe_set_state(before)
+
+    def event(self, *, timed: bool = False) -> torch.cuda.Event:
+        """A mark behind what this place was given so far."""
+        event = torch.cuda.Event(enable_timing=timed)
+        event.record(self.stream)
+        return event
+
+    def record(self, work: Work) -> Work:
+        """The work as a graph; it is rehearsed before, so what it changes has to be put right afterwards."""
+        graph = torch.cuda.CUDAGraph()
+        with self.enqueue(), self.own_chance():
+            for _ in range(REHEARSALS):
+                work()
+            self.stream.synchronize()
+            # By this thread alone, so that what other threads do meanwhile is not recorded.
+            recording = torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local")
+            try:
+                with _no_collection(), recording:
+                    work()
+            except Exception as error:
+                if isinstance(_first(error), torch.OutOfMemoryError):
+                    raise _first(error) from None
+                raise RecordingError(first_line(error)) from error
+
+        def replay() -> None:
+            with self.enqueue():
+                graph.replay()
+
+        return replay
 
 
 class Static:
@@ -73,13 +106,13 @@ class Static:
             return work
         if self.records(what):
             try:
-                return _recorded(work, place)
-            except _RecordingError as error:
+                return place.record(work)
+            except RecordingError as error:
                 self._failed.add(what)
                 self._on_note(f"{what} run uncaptured, which is slower: {error}")
 
         def run() -> None:
-            with place.here():
+            with place.work(), place.own_chance():
                 work()
 
         return run
@@ -87,33 +120,6 @@ class Static:
     def records(self, what: str) -> bool:
         """Whether work of this name is recorded, as far as is known."""
         return self._record and what not in self._failed
-
-
-class _RecordingError(Exception):
-    """Something in the work needs the host while it runs."""
-
-
-def _recorded(work: Work, place: Place) -> Work:
-    """The work as a graph; it is rehearsed before, so what it changes has to be put right afterwards."""
-    stream, graph = place.stream, torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream), place.own_chance():
-        for _ in range(REHEARSALS):
-            work()
-        stream.synchronize()
-        try:
-            # By this thread alone, so that what other threads do meanwhile is not recorded.
-            with _no_collection(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-                work()
-        except Exception as error:
-            if isinstance(_first(error), torch.OutOfMemoryError):
-                raise _first(error) from None
-            raise _RecordingError(first_line(error)) from error
-
-    def replay() -> None:
-        with torch.cuda.stream(stream):
-            graph.replay()
-
-    return replay
 
 
 @contextmanager

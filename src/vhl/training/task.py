@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,11 +12,18 @@ from torch import Tensor, nn
 
 from vhl import chance
 from vhl.algorithms.base import Algorithm, Update, Vectors, Work
+from vhl.chance import Purpose
 from vhl.experiment import Training
 from vhl.objectives.base import Objective
 from vhl.objectives.virtual_batch import VirtualBatch
 from vhl.training.precision import Precision
-from vhl.training.schedule import Round, steps_per_epoch
+from vhl.training.schedule import (
+    Round,
+    Schedule,
+    natural_schedules,
+    steps_per_epoch,
+    virtual_schedules,
+)
 from vhl.training.streams import Stream
 
 MOMENTUM = "engine.momentum"
@@ -110,6 +117,17 @@ class Task:
         """How many samples each step of such a client uses: an epoch's last may use fewer than a batch."""
         epoch = [min(self.batch, samples - start) for start in range(0, samples, self.batch)]
         return epoch * self.training.epochs
+
+    def schedules(self, jobs: Sequence[Job]) -> list[Schedule]:
+        """What each step of each job uses; all jobs are of one round."""
+        natural = natural_schedules(self.seed, jobs, self.natural, self.batch, self.training.epochs)
+        if self.virtual is None or self.virtual_batch is None:
+            return natural
+        order = self.virtual.shuffled(self.seed, Purpose.VIRTUAL_ORDER, jobs[0].round)
+        steps = [self.steps(len(job.samples)) for job in jobs]
+        rows = self.virtual_batch.rows
+        virtual = virtual_schedules(self.seed, jobs, self.virtual, order, rows, steps)
+        return [own | more for own, more in zip(natural, virtual, strict=True)]
 
     def work(self, job: Job) -> Work:
         samples = len(job.samples)

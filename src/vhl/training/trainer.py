@@ -177,7 +177,7 @@ class Trainer:
 
 
 def _step_at(place: Place, trainer: Trainer, rows: int) -> None:
-    with place.here():
+    with place.work(), place.own_chance():
         trainer.step(rows)
 
 

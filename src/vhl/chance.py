@@ -10,8 +10,10 @@ bijection of the counter, and different keys are different functions.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from enum import IntEnum
+from functools import cache
 
 import numpy as np
 import torch
@@ -57,6 +59,10 @@ def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Pla
     >>> [word.item() for word in words(0, Purpose.NATURAL, 0, 0, 0, torch.zeros(1, dtype=torch.int64))]
     [1713891541, 3781805453, 3159862348, 2600524760]
     """
+    if index.is_cuda and has_triton() and not torch.compiler.is_compiling():
+        from vhl._philox import philox  # Triton is there on machines with a GPU alone
+
+        return philox(seed, int(purpose), round_, client, step, index)
     key: tuple[Place, Place] = seed, int(purpose)
     counter: tuple[Place, ...] = index, step, client, round_
     for _ in range(_ROUNDS):
@@ -66,6 +72,12 @@ def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Pla
         key = (key[0] + _WEYL[0]) & _MASK, (key[1] + _WEYL[1]) & _MASK
     first, second, third, fourth = torch.broadcast_tensors(*counter)
     return first, second, third, fourth
+
+
+@cache
+def has_triton() -> bool:
+    """Whether kernels can be made here; PyTorch's builds for a CPU come without Triton."""
+    return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
 
 
 def _multiply(number: Place, factor: int) -> tuple[Place, Place]:

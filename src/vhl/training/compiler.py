@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Callable
-from functools import cache
 from typing import ParamSpec, TypeVar
-
-import torch
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-
-@cache
-def has_triton() -> bool:
-    """Whether kernels can be made here; PyTorch's builds for a CPU come without Triton."""
-    return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
 
 
 def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

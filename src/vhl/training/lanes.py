@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from vhl.algorithms.base import Server
+from vhl.chance import has_triton
 from vhl.errors import VHLError
 from vhl.experiment import Engine
-from vhl.training.compiler import has_triton
 from vhl.training.lane import Lane, Span, Ticket
 from vhl.training.making import Maker, wants_compiler
 from vhl.training.precision import Precision

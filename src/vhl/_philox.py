@@ -9,8 +9,6 @@ import triton.language as tl
 from torch import Tensor
 from triton.language import constexpr
 
-from vhl.chance import Place, Words
-
 _BLOCK = 256
 
 
@@ -44,8 +42,15 @@ def _words_kernel(
     tl.store(out + 3 * COUNT + place, fourth.to(tl.int64), inside)
 
 
-def philox(seed: Place, purpose: int, round_: Place, client: Place, step: Place, index: Tensor) -> Words:
-    """What :func:`vhl.chance.words` gives for places on a GPU."""
+def philox(
+    seed: int | Tensor,
+    purpose: int,
+    round_: int | Tensor,
+    client: int | Tensor,
+    step: int | Tensor,
+    index: Tensor,
+) -> Tensor:
+    """What :func:`vhl.chance.words` gives for places on a GPU, as one tensor with the words first."""
     given = [step, client, round_, seed]
     shape = torch.broadcast_shapes(index.shape, *(own.shape for own in given if isinstance(own, Tensor)))
     wide = [own.expand(shape).contiguous() if isinstance(own, Tensor) else own for own in given]
@@ -56,5 +61,4 @@ def philox(seed: Place, purpose: int, round_: Place, client: Place, step: Place,
         _words_kernel[(triton.cdiv(count, _BLOCK),)](
             index, *wide, purpose, out, count, *are_tensors, BLOCK=_BLOCK
         )
-    first, second, third, fourth = out
-    return first, second, third, fourth
+    return out

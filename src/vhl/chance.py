@@ -62,7 +62,8 @@ def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Pla
     if index.is_cuda and has_triton() and not torch.compiler.is_compiling():
         from vhl._philox import philox  # Triton is there on machines with a GPU alone
 
-        return philox(seed, int(purpose), round_, client, step, index)
+        first, second, third, fourth = philox(seed, int(purpose), round_, client, step, index)
+        return first, second, third, fourth
     key: tuple[Place, Place] = seed, int(purpose)
     counter: tuple[Place, ...] = index, step, client, round_
     for _ in range(_ROUNDS):

@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from vhl.algorithms.base import Algorithm
 from vhl.algorithms.fedprox import FedProx
-from vhl.config.registry import available, find
+from vhl.config.component import Component
+from vhl.config.listing import available
+from vhl.config.registry import find
+from vhl.data.partitions.base import Partition
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, Experiment, Seeds, Training, merge, options, read_toml, suggest_key
 from vhl.experiment import settings as all_settings
+from vhl.objectives.base import Objective
 from vhl.objectives.distances.base import Distance
 from vhl.objectives.vhl import VHL
 from vhl.virtual.base import Generator
@@ -54,9 +59,8 @@ def _values(key: str, field: FieldInfo) -> st.SearchStrategy[Any]:
             return st.text(min_size=1, max_size=20).filter(lambda text: text != "unset")
         if kind in (int, float):
             return _numbers(kind, bounds)
-        rooms = {Source: "sources", Distance: "distances", Generator: "generators"}
-        if kind in rooms:
-            return _component(rooms[kind])
+        if kind in (Source, Distance, Generator):
+            return _component(kind)
         return _fields(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else st.from_type(kind)
 
     return of(field.annotation)
@@ -68,16 +72,16 @@ def _fields(cls: type[BaseModel], **fixed: st.SearchStrategy[Any]) -> st.SearchS
     return st.fixed_dictionaries({**required, **fixed}, optional=strategies)
 
 
-def _component(room: str) -> st.SearchStrategy[dict[str, Any]]:
+def _component(base: type[Component]) -> st.SearchStrategy[dict[str, Any]]:
     return st.deferred(
-        lambda: st.one_of(*[_fields(find(room, name), name=st.just(name)) for name in available(room)])
+        lambda: st.one_of(*[_fields(find(base, name), name=st.just(name)) for name in available(base.room)])
     )
 
 
 def _experiments() -> st.SearchStrategy[dict[str, Any]]:
     fields = Experiment.model_fields
     plain = {key: _values(key, fields[key]) for key in fields if key not in PARTS}
-    parts = {key: _component(room) for key, room in PARTS.items()}
+    parts = {key: _component(base) for key, base in PARTS.items()}
     return st.fixed_dictionaries({}, optional=plain | parts).filter(_is_allowed)
 
 
@@ -429,8 +433,8 @@ def test_settings_are_listed_with_their_defaults():
 
 
 def test_options_are_listed_for_every_component():
-    assert options("algorithms")["fedprox"]["mu"] == ("μ: strength of the pull; 0 is FedAvg", 0.1)
-    assert set(options("partitions")) == set(available("partitions"))
-    assert options("sources")["folder"]["path"][1] == "must be set"
-    assert options("objectives")["vhl"]["distance"][1].name == "supcon"
-    assert all("name" not in fields for room in PARTS.values() for fields in options(room).values())
+    assert options(Algorithm)["fedprox"]["mu"] == ("μ: strength of the pull; 0 is FedAvg", 0.1)
+    assert set(options(Partition)) == set(available("partitions"))
+    assert options(Source)["folder"]["path"][1] == "must be set"
+    assert options(Objective)["vhl"]["distance"][1].name == "supcon"
+    assert all("name" not in fields for base in PARTS.values() for fields in options(base).values())

@@ -203,7 +203,7 @@ def test_the_guides_app_of_ones_own(place: Path) -> None:
 
 
 def test_the_readme_names_every_component() -> None:
-    from vhl.config.registry import available
+    from vhl.config.listing import available
 
     for room in ("algorithms", "objectives", "generators", "sources", "partitions", "models", "distances"):
         for name in available(room):

@@ -21,7 +21,8 @@ from pydantic.fields import FieldInfo
 
 from vhl.algorithms.base import Algorithm
 from vhl.config.component import Component, in_a_list
-from vhl.config.registry import available, explain, identify, part, suggest
+from vhl.config.listing import available
+from vhl.config.registry import explain, identify, part, suggest
 from vhl.data.partitions.base import Partition
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
@@ -29,15 +30,15 @@ from vhl.models.base import Model
 from vhl.objectives.base import Objective
 from vhl.virtual.base import Generator
 
-PARTS = {
-    "data": "sources",
-    "partition": "partitions",
-    "virtual": "generators",
-    "model": "models",
-    "objective": "objectives",
-    "algorithm": "algorithms",
+PARTS: dict[str, type[Component]] = {
+    "data": Source,
+    "partition": Partition,
+    "virtual": Generator,
+    "model": Model,
+    "objective": Objective,
+    "algorithm": Algorithm,
 }
-"""The components of an experiment and the rooms they come from."""
+"""The components of an experiment and what each inherits from."""
 
 Profile = Literal["paper", "release"]
 
@@ -145,22 +146,22 @@ class Experiment(_Section):
     profile: Profile = Field(
         "paper", description="choices the paper leaves open: as its text says, or as the authors' code does"
     )
-    data: Annotated[SerializeAsAny[Source], part("sources", "data", "digits")] = Field(
+    data: Annotated[SerializeAsAny[Source], part(Source, "data", "digits")] = Field(
         "digits", validate_default=True, description="natural data"
     )
-    partition: Annotated[SerializeAsAny[Partition], part("partitions", "partition", "lda")] = Field(
+    partition: Annotated[SerializeAsAny[Partition], part(Partition, "partition", "lda")] = Field(
         "lda", validate_default=True, description="how the data are dealt out to clients"
     )
-    virtual: Annotated[SerializeAsAny[Generator], part("generators", "virtual", "noise")] = Field(
+    virtual: Annotated[SerializeAsAny[Generator], part(Generator, "virtual", "noise")] = Field(
         "noise", validate_default=True, description="virtual data, for objectives that use them"
     )
-    model: Annotated[SerializeAsAny[Model], part("models", "model", "cnn")] = Field(
+    model: Annotated[SerializeAsAny[Model], part(Model, "model", "cnn")] = Field(
         "cnn", validate_default=True, description="network"
     )
-    objective: Annotated[SerializeAsAny[Objective], part("objectives", "objective", "vhl")] = Field(
+    objective: Annotated[SerializeAsAny[Objective], part(Objective, "objective", "vhl")] = Field(
         "vhl", validate_default=True, description="loss that clients minimise"
     )
-    algorithm: Annotated[SerializeAsAny[Algorithm], part("algorithms", "algorithm", "fedavg")] = Field(
+    algorithm: Annotated[SerializeAsAny[Algorithm], part(Algorithm, "algorithm", "fedavg")] = Field(
         "fedavg", validate_default=True, description="federated algorithm"
     )
     training: Training = Field(Training(), description="local training")
@@ -293,13 +294,13 @@ def _as_table(value: Any) -> Any:
     return {key: own for key, own in whole.items() if key in value.model_fields_set | {"name"}}
 
 
-def _spell_out(room: str, value: Any) -> Any:
+def _spell_out(base: type[Component], value: Any) -> Any:
     """A component as a table; ``name:VALUE`` is the component ``name`` with an option set."""
     table = _as_table(value)
     name = table.get("name") if isinstance(table, Mapping) else None
-    if not isinstance(name, str) or name.partition(":")[0] not in available(room):
+    if not isinstance(name, str) or name.partition(":")[0] not in available(base.room):
         return table
-    return {"name": name.partition(":")[0], **identify(room, table)[1]}
+    return {"name": name.partition(":")[0], **identify(base, table)[1]}
 
 
 def _named(value: Any) -> str | None:
@@ -310,11 +311,11 @@ def _named(value: Any) -> str | None:
 def _profiled(settings: Mapping[str, Any]) -> Iterable[tuple[str, type[_Section] | type[Component]]]:
     """Each part or section that a profile reaches, with its class."""
     yield "training", Training
-    for key, room in PARTS.items():
+    for key, base in PARTS.items():
         table = _as_table(settings.get(key, _default(key)))
         name = table.get("name", _default(key)) if isinstance(table, Mapping) else None
         if isinstance(name, str):
-            yield key, identify(room, {"name": name})[0]
+            yield key, identify(base, {"name": name})[0]
 
 
 def _apply_release(settings: dict[str, Any]) -> dict[str, Any]:
@@ -363,9 +364,9 @@ def settings() -> dict[str, tuple[str, Any]]:
     return found
 
 
-def options(room: str) -> dict[str, dict[str, tuple[str, Any]]]:
+def options(base: type[Component]) -> dict[str, dict[str, tuple[str, Any]]]:
     """The options of every component of a room: component, option, help text and default."""
-    return {name: options_of(entry.load()) for name, entry in available(room).items()}
+    return {name: options_of(entry.load()) for name, entry in available(base.room).items()}
 
 
 def options_of(cls: type[Component]) -> dict[str, tuple[str, Any]]:
@@ -381,7 +382,7 @@ def _default_of(field: FieldInfo) -> Any:
 def suggest_key(word: str) -> str:
     """The end of an error message about a key that does not exist: the one that was probably meant."""
     keys = list(settings())
-    for key, room in PARTS.items():
-        keys += sorted({f"{key}.{option}" for fields in options(room).values() for option in fields})
+    for key, base in PARTS.items():
+        keys += sorted({f"{key}.{option}" for fields in options(base).values() for option in fields})
     ends = [key for key in keys if key.split(".")[-1] == word.split(".")[-1]]
     return f"; did you mean {ends[0]!r}?" if ends else suggest(word, keys)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vhl.cli import settings
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, Engine, Experiment, Seeds, Training
 
@@ -64,8 +64,8 @@ def sections() -> Iterator[tuple[str, str, FieldInfo]]:
 
 def components() -> Iterator[tuple[str, str, str, FieldInfo]]:
     """Part, component, option and field of each option of each component."""
-    for part, room in PARTS.items():
-        for component, entry in available(room).items():
+    for part, base in PARTS.items():
+        for component, entry in available(base.room).items():
             for option, field in entry.load().model_fields.items():
                 if option != "name":
                     yield part, component, option, field

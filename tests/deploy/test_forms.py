@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vhl.algorithms.base import Server
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.sources.base import Source
 from vhl.deploy.forms import model_forms, server_forms, total_names, update_forms
 from vhl.deploy.wire import flatten, form

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vhl.algorithms.fedavg import FedAvg
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.images import ImageSet
 from vhl.data.sources.base import Source
 from vhl.experiment import Experiment

@@ -124,6 +124,8 @@ class Update:
 class Algorithm(Component):
     """A federated algorithm; a method states only its difference from FedAvg."""
 
+    room: ClassVar[str] = "algorithms"
+
     def server_state(self, parameters: Tensor) -> Vectors:
         """Vectors that the server keeps between rounds, as they are before the first."""
         return {}

@@ -122,12 +122,10 @@ def cost(row: Row) -> float:
     """Images that a row trains on, as if each went through ResNet-18; roughly."""
     settings = row.settings
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
-    objective = build("objectives", "objective", settings["objective"])
-    assert isinstance(objective, Objective)
+    objective = build(Objective, "objective", settings["objective"])
     images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"]
     images *= settings["clients_per_round"] / clients * (1 + objective.virtual_images(128) / 128)
-    algorithm = build("algorithms", "algorithm", settings["algorithm"])
-    assert isinstance(algorithm, Algorithm)
+    algorithm = build(Algorithm, "algorithm", settings["algorithm"])
     if (stage := algorithm.distillation) is not None:  # a teacher goes forward alone: a third of a step
         images += stage.steps * stage.batch * (1 + settings["clients_per_round"] / 3)
     return float(images * settings["rounds"] * _MODELS[_named(settings["model"])[0]])

@@ -9,7 +9,7 @@ import pytest
 
 from vhl.cli import display
 from vhl.cli.commands import data
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.check import Report
 
 

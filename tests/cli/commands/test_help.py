@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from vhl.cli import display
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.experiment import PARTS, options, settings
 
 
@@ -24,8 +24,8 @@ def test_everything_at_a_glance(vhl: Any) -> None:
     out = words(vhl("help").out)
     for key, (description, _) in settings().items():
         assert key in out and description in out
-    for room in PARTS.values():
-        for name, entry in available(room).items():
+    for base in PARTS.values():
+        for name, entry in available(base.room).items():
             assert f"{name} {words(entry.summary)}" in out
 
 

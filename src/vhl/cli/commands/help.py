@@ -11,12 +11,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from vhl.cli.display import console
-from vhl.config.registry import available, identify, suggest
+from vhl.config.component import Component
+from vhl.config.listing import available
+from vhl.config.registry import identify, suggest
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, options, options_of, settings, suggest_key
+from vhl.objectives.base import Objective
+from vhl.objectives.distances.base import Distance
 
 _INSIDE = "objective.distance"
-_ROOMS = {**PARTS, _INSIDE: "distances"}
+_PARTS: dict[str, type[Component]] = {**PARTS, _INSIDE: Distance}
 """Parts, and the one inside a part that has components which are nowhere else."""
 
 
@@ -26,9 +30,9 @@ def main(arguments: argparse.Namespace) -> None:
         _everything()
         return
     part, option = _split(key)
-    if part not in _ROOMS:
+    if part not in _PARTS:
         _settings(key)
-    elif option in available(_ROOMS[part]) or ":" in option:
+    elif option in available(_PARTS[part].room) or ":" in option:
         _component(part, option)
     else:
         _part(part, option)
@@ -46,11 +50,11 @@ def _split(key: str) -> tuple[str, str]:
 
 def _everything() -> None:
     _print_settings({key: value for key, value in settings().items() if key not in PARTS})
-    about = {part: settings()[part] for part in PARTS} | {_INSIDE: options("objectives")["vhl"]["distance"]}
+    about = {part: settings()[part] for part in PARTS} | {_INSIDE: options(Objective)["vhl"]["distance"]}
     for part, (description, default) in about.items():
         usual = getattr(default, "name", default)
         console.print(f"\n[bold]{part}[/]: {description} (default: {usual})")
-        for name, entry in available(_ROOMS[part]).items():
+        for name, entry in available(_PARTS[part].room).items():
             console.print(f"  [cyan]{name}[/]  {escape(entry.summary)}")
     console.print(
         "\n`vhl help KEY` shows the options of one: vhl help objective=vhl, vhl help partition.alpha, "
@@ -60,7 +64,7 @@ def _everything() -> None:
 
 def _part(part: str, option: str) -> None:
     """All components of a part, or those that have an option."""
-    every = options(_ROOMS[part])
+    every = options(_PARTS[part])
     found = {
         name: {key: value for key, value in fields.items() if not option or key == option}
         for name, fields in every.items()
@@ -75,7 +79,7 @@ def _part(part: str, option: str) -> None:
 
 def _component(part: str, name: str, fields: dict[str, tuple[str, Any]] | None = None) -> None:
     """One that is built in or installed, or of a file of one's own."""
-    cls, _ = identify(_ROOMS[part], {"name": name})
+    cls, _ = identify(_PARTS[part], {"name": name})
     summary, _, more = inspect.cleandoc(cls.__doc__ or "").partition("\n")
     console.print(f"[bold]{part}={name}[/]  {escape(summary)}  [dim]{cls.__module__}[/]")
     if fields is None and more.strip():
@@ -90,7 +94,7 @@ def _settings(key: str) -> None:
         k: v for k, v in settings().items() if k == key or k.startswith(f"{key}.") or k.endswith(f".{key}")
     }
     homes = {
-        part: {n: own for n, own in options(room).items() if key in own} for part, room in _ROOMS.items()
+        part: {n: own for n, own in options(base).items() if key in own} for part, base in _PARTS.items()
     }
     if not found and not any(homes.values()):
         raise VHLError(f"There is no setting {key!r}{suggest_key(key)}")

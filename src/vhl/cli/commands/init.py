@@ -8,7 +8,8 @@ from typing import Any
 import tomli_w
 
 from vhl.cli.display import console
-from vhl.config.registry import available, build
+from vhl.config.listing import available
+from vhl.config.registry import build
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, Experiment, Seeds, Training
 from vhl.files import write_bytes
@@ -32,11 +33,11 @@ def template(file: str) -> str:
     for key, field in Experiment.model_fields.items():
         if key not in PARTS and key not in ("training", "seeds"):
             lines += _setting(key, field.description, field.default)
-    for key, room in PARTS.items():
+    for key, base in PARTS.items():
         default = Experiment.model_fields[key].default
-        lines += ["", f"# {Experiment.model_fields[key].description}: {', '.join(available(room))}"]
+        lines += ["", f"# {Experiment.model_fields[key].description}: {', '.join(available(base.room))}"]
         lines += [f"[{key}]", f'# name = "{default}"']
-        component = build(room, key, default)
+        component = build(base, key, default)
         for option, field in type(component).model_fields.items():
             if option != "name":
                 lines += _setting(option, field.description, getattr(component, option))

@@ -15,6 +15,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.paper.records import Records
 from vhl.runs.folder import RunFolder
+from vhl.virtual.base import Generator
 
 _COLUMNS = (
     "round",
@@ -50,7 +51,7 @@ def _with_virtual_data(run: RunFolder, spec: str) -> Experiment:
     if not other.exists:
         if "/" in spec and ":" not in spec:
             raise VHLError(f"--virtual {spec} is no run folder; name one, or a generator such as noise.")
-        return run.experiment().model_copy(update={"virtual": build("generators", "--virtual", spec)})
+        return run.experiment().model_copy(update={"virtual": build(Generator, "--virtual", spec)})
     if not other.experiment().objective.uses_virtual:
         raise VHLError(f"--virtual {spec} was trained without virtual data; name a run that has some.")
     return other.experiment()

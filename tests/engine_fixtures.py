@@ -15,8 +15,8 @@ from torch.nn.functional import cross_entropy
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
+from vhl.config.sections import Engine, Training
 from vhl.data.images import ImageSet, ImageStream
-from vhl.experiment import Engine, Training
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain

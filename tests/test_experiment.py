@@ -16,14 +16,15 @@ from pydantic.fields import FieldInfo
 from vhl.algorithms.base import Algorithm
 from vhl.algorithms.fedprox import FedProx
 from vhl.config.component import Component
+from vhl.config.layers import read_toml
 from vhl.config.listing import available
 from vhl.config.registry import find
+from vhl.config.sections import Engine, Seeds, Training
 from vhl.data.partitions.base import Partition
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
-from vhl.experiment import PARTS, Experiment, Seeds, Training, merge, options, read_toml, suggest_key
+from vhl.experiment import PARTS, Experiment, dotted, merge, options, options_of, suggest_key
 from vhl.experiment import settings as all_settings
-from vhl.objectives.base import Objective
 from vhl.objectives.distances.base import Distance
 from vhl.objectives.vhl import VHL
 from vhl.virtual.base import Generator
@@ -56,7 +57,8 @@ def _values(key: str, field: FieldInfo) -> st.SearchStrategy[Any]:
             inner = st.floats(0.01, 10) if key == "std" else of(typing.get_args(kind)[0])
             return st.lists(inner, max_size=4).map(tuple)
         if kind is str:
-            return st.text(min_size=1, max_size=20).filter(lambda text: text != "unset")
+            letters = st.characters(exclude_characters="/" if key == "name" else "")  # a folder's name
+            return st.text(letters, min_size=1, max_size=20).filter(lambda text: text not in ("unset", ".."))
         if kind in (int, float):
             return _numbers(kind, bounds)
         if kind in (Source, Distance, Generator):
@@ -202,6 +204,15 @@ def test_switching_the_profile_of_a_saved_experiment_decides_again(algorithm):
     assert Experiment.read(paper.table(), {"profile": "release", "training": {"keep_momentum": False}}) == (
         release.with_(training={"keep_momentum": False})
     )
+
+
+def test_what_a_file_says_without_a_profile_wins_over_one_that_is_named_later():
+    """Only what a complete file's own profile decided is decided again."""
+    said = {"training": {"keep_momentum": False}}
+    assert not Experiment.read(said, {"profile": "release"}).training.keep_momentum
+    assert Experiment.read({**said, "profile": "paper"}, {"profile": "release"}).training.keep_momentum
+    again = Experiment.read({**said, "profile": "paper"}, {"profile": "release"}, {"profile": "paper"})
+    assert again == Experiment(**said)
 
 
 @pytest.mark.parametrize("old", ["paper", "release"])
@@ -415,10 +426,28 @@ def test_files_that_cannot_be_read_are_named(tmp_path, content, message):
     assert str(file) in str(caught.value)
 
 
+# --- by dotted keys --------------------------------------------------------------------------------------
+
+
+def test_keys_are_those_of_the_command_line():
+    found = dotted(Experiment(algorithm={"name": "fedprox", "mu": 0.3}, keep_at=[1, 2]))
+    assert found["algorithm.name"] == "fedprox" and found["algorithm.mu"] == 0.3
+    assert found["training.lr"] == 0.01 and found["keep_at"] == [1, 2]
+    assert found["objective.distance.temperature"] == 0.07
+    assert "data.mean" in found and found["data.mean"] is None
+
+
+def test_what_is_no_default_alone():
+    experiment = Experiment(data="digits", objective={"name": "vhl", "calibration": 0.5})
+    found = dotted(experiment, defaults=False)
+    assert found["objective.calibration"] == 0.5 and found["objective.name"] == "vhl"
+    assert "training.lr" not in found and "objective.tap" not in found
+
+
 # --- help ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("section", [Experiment, Training, Seeds])
+@pytest.mark.parametrize("section", [Experiment, Training, Seeds, Engine])
 def test_every_setting_is_described(section):
     for key, field in section.model_fields.items():
         assert (field.description or "").strip(), key
@@ -426,15 +455,14 @@ def test_every_setting_is_described(section):
 
 def test_settings_are_listed_with_their_defaults():
     found = all_settings()
-    assert found["rounds"] == ("communication rounds R", 100)
-    assert found["training.lr"][1] == 0.01 and found["seeds.model"][1] == 0
-    assert found["data"][1] == "digits"
-    assert "training" not in found and "seeds" not in found
+    assert (found["rounds"].description, found["rounds"].default) == ("communication rounds R", 100)
+    assert found["training.lr"].default == 0.01 and found["seeds.model"].default == 0
+    assert found["data"].default == "digits"
+    assert not {"training", "seeds", "engine"} & found.keys()
 
 
 def test_options_are_listed_for_every_component():
-    assert options(Algorithm)["fedprox"]["mu"] == ("μ: strength of the pull; 0 is FedAvg", 0.1)
+    assert options(Algorithm)["fedprox"] == options_of(FedProx) and options_of(FedProx)["mu"].default == 0.1
     assert set(options(Partition)) == set(available("partitions"))
-    assert options(Source)["folder"]["path"][1] == "must be set"
-    assert options(Objective)["vhl"]["distance"][1].name == "supcon"
+    assert options(Source)["folder"]["path"].is_required()
     assert all("name" not in fields for base in PARTS.values() for fields in options(base).values())

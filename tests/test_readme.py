@@ -19,8 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from PIL import Image
 
 from vhl.cli import settings
-from vhl.cli.main import main
-from vhl.cli.parser import build_parser
+from vhl.cli.main import build_parser, main
 from vhl.paper.evidence import Evidence
 from vhl.paper.queue import Request, queue, select
 from vhl.runs.folder import RunFolder

@@ -17,7 +17,6 @@ import pytest
 from rich.console import Console
 
 from vhl.cli import display, running
-from vhl.cli.commands import sweep
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.rounds.simulation import Simulation
@@ -317,7 +316,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     monkeypatch.setenv("TERM", "xterm")
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, width=80)
-    for module in (display, running, sweep):
+    for module in (display, running):
         monkeypatch.setattr(module, "console", console)
     return file
 

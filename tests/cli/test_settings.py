@@ -13,8 +13,9 @@ from pydantic.fields import FieldInfo
 
 from vhl.cli import settings
 from vhl.config.listing import available
+from vhl.config.sections import Engine, Seeds, Training
 from vhl.errors import VHLError
-from vhl.experiment import PARTS, Engine, Experiment, Seeds, Training
+from vhl.experiment import PARTS, Experiment
 
 REQUIRED = {"folder": "folder:pictures", "npz": "npz:file.npz", "dataset": "dataset:digits"}
 """How to name a component that cannot do without one of its options."""

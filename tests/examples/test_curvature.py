@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from vhl.algorithms.base import Server
-from vhl.experiment import Experiment, Training
+from vhl.config.sections import Training
+from vhl.experiment import Experiment
 from vhl.rounds.problem import Problem
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors

@@ -12,9 +12,9 @@ from torch import nn
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
+from vhl.config.sections import Engine, Seeds
 from vhl.data.images import ImageSet
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Seeds
 from vhl.models.base import Model
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel

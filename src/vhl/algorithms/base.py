@@ -15,7 +15,7 @@ from vhl.config.component import Component
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vhl.experiment import Training
+    from vhl.config.sections import Training
     from vhl.objectives.base import Batch
     from vhl.virtual.base import Generator
 

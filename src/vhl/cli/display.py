@@ -36,6 +36,11 @@ if not console.is_terminal:
     console.width = 140  # a log file has no edge: keep tables whole
 
 
+def say(text: str, to: Console | None = None) -> None:
+    """Print a text as it is: not wrapped, and without markup."""
+    (to or console).print(text, markup=False, soft_wrap=True)
+
+
 def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f}%"
 
@@ -61,9 +66,9 @@ class Board:
     def begin(self, title: str, rounds: int, done: int) -> None:
         """A run starts, or goes on: its first round may take minutes."""
         if not console.is_terminal:
-            console.print(f"{title}: {words.rounds(rounds - done)} to go", markup=False, soft_wrap=True)
+            say(f"{title}: {words.rounds(rounds - done)} to go")
         elif not self._several:
-            console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
+            say(title)  # above the bar: 80 columns do not hold both
         self._bars.start()
         # Of a long name the end: there stands what tells runs apart.
         name = title if len(title) <= _NAME else f"…{title[1 - _NAME :]}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from vhl.cli.display import Board, console, making_images, percent
+from vhl.cli.display import Board, comparison_table, console, making_images, percent, say
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.report.content import content
@@ -31,6 +31,40 @@ from vhl.training.threads import choose_threads
 
 _SHOWN = 5  # classes that a note names
 _ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory
+
+
+def with_seeds(experiment: Experiment, seeds: list[int] | None) -> list[Experiment]:
+    """The experiment once for each seed; the data's seed stays, so that every run solves the same problem."""
+    if seeds is None:
+        return [experiment]
+    repeats = []
+    for seed in seeds:
+        same = dict.fromkeys(("model", "sampling", "batches"), seed)
+        name = f"{experiment.name}-seed{seed}" if experiment.name else ""
+        repeats.append(experiment.with_(seeds=same, name=name))
+    return repeats
+
+
+def run_and_report(
+    experiments: Sequence[Experiment], runs: Path, page: str, arguments: argparse.Namespace, *, resume: bool
+) -> dict[str, VHLError]:
+    """Run the experiments, compare them and write their page; says by name what went wrong."""
+    with _live(experiments, runs, arguments):
+        folders, failed = run_all(
+            experiments,
+            runs,
+            resume=resume,
+            data_dir=arguments.data_dir,
+            at_once=arguments.at_once,
+            track=arguments.track,
+        )
+    if folders and len(experiments) > 1:
+        console.print(comparison_table(compare(folders)))
+    if folders:
+        file = folders[0].path / "report.html" if len(folders) == 1 else runs / page
+        write_report(folders, file)
+        say(f"report: {file}")
+    return failed
 
 
 def run_all(
@@ -81,7 +115,7 @@ def run_all(
 
 
 @contextmanager
-def live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Namespace) -> Iterator[None]:
+def _live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Namespace) -> Iterator[None]:
     """With ``--live`` the runs' page is served while they train."""
     if not arguments.live:
         yield
@@ -92,16 +126,8 @@ def live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Name
         return content([folder for folder in folders if folder.exists])
 
     with serving(begun, arguments.host, arguments.port) as server:
-        console.print(f"Open {server.url} in a browser to watch.", markup=False, soft_wrap=True)
+        say(f"Open {server.url} in a browser to watch.")
         yield
-
-
-def report(folders: Sequence[RunFolder], several: Path) -> None:
-    """Write the page of what was run, and say where: in the run's own folder, or of ``several`` there."""
-    if folders:
-        file = folders[0].path / "report.html" if len(folders) == 1 else several
-        write_report(folders, file)
-        console.print(f"report: {file}", markup=False, soft_wrap=True)
 
 
 def _session(

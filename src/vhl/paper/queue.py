@@ -12,12 +12,11 @@ from typing import Any
 from vhl.algorithms.base import Algorithm
 from vhl.config.registry import build, suggest
 from vhl.errors import VHLError
-from vhl.experiment import Experiment, Profile
+from vhl.experiment import Experiment, Profile, dotted
 from vhl.objectives.base import Objective
 from vhl.paper.evidence import Evidence, generator, identity
 from vhl.paper.row import GENERATOR, Row
 from vhl.paper.rows import rows
-from vhl.runs.dotted import dotted
 
 _IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
 _MODELS = {"resnet8": 0.022, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}

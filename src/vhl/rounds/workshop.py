@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import BaseModel
 
-from vhl.experiment import Engine
+from vhl.config.sections import Engine
 from vhl.training.client_data import NaturalData, VirtualData
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Numerics

@@ -8,8 +8,7 @@ import tomllib
 from typing import Any
 
 from vhl.config.component import Component
-from vhl.experiment import PARTS, Experiment
-from vhl.runs.dotted import dotted
+from vhl.experiment import PARTS, Experiment, dotted
 
 
 def command_of(experiment: Experiment) -> str:

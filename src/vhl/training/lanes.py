@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from vhl.algorithms.base import Server
+from vhl.config.sections import Engine
 from vhl.errors import VHLError
-from vhl.experiment import Engine
 from vhl.training.capture import Place
 from vhl.training.compiler import has_triton
 from vhl.training.lane import Lane, Plan, Span, Ticket

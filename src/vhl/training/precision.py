@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
+from vhl.config.sections import Engine, Precision
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Precision
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vhl.algorithms.base import Algorithm, Update, Vectors, Work
-from vhl.experiment import Training
+from vhl.config.sections import Training
 from vhl.objectives.base import Objective
 from vhl.training.plan import client_rng, draw_plan, steps_per_epoch
 from vhl.training.precision import Numerics

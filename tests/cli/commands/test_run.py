@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from vhl.cli.commands.run import with_seeds
+from vhl.cli.running import with_seeds
 from vhl.experiment import Experiment
 
 Metrics = Callable[[Path], list[dict[str, Any]]]

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from vhl.algorithms.base import Algorithm
 from vhl.algorithms.fedprox import FedProx
+from vhl.cli.settings import nest
 from vhl.config.component import Component
 from vhl.config.layers import read_toml
 from vhl.config.listing import available
@@ -144,30 +145,11 @@ _ROWS: list[tuple[dict[str, Any], str, Any, Any]] = [
 """What profiles decide: with which settings, the option, its value in ``paper`` and in ``release``."""
 
 
-def _get(experiment: Experiment, key: str) -> Any:
-    found: Any = experiment
-    for step in key.split("."):
-        found = getattr(found, step)
-    return found
-
-
-def _nest(key: str, value: Any) -> dict[str, Any]:
-    head, _, rest = key.partition(".")
-    return {head: _nest(rest, value) if rest else value}
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
-
-
 @pytest.mark.parametrize(("base", "key", "paper", "release"), _ROWS)
 def test_profiles_choose_as_the_text_or_as_the_code(base, key, paper, release):
-    assert _get(Experiment(**base), key) == paper
-    assert _get(Experiment(profile="paper", **base), key) == paper
-    assert _get(Experiment(profile="release", **base), key) == release
+    assert dotted(Experiment(**base))[key] == paper
+    assert dotted(Experiment(profile="paper", **base))[key] == paper
+    assert dotted(Experiment(profile="release", **base))[key] == release
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fednova"])
@@ -175,7 +157,7 @@ def test_profiles_choose_as_the_text_or_as_the_code(base, key, paper, release):
 @pytest.mark.parametrize("virtual", ["stylegan", "noise"])
 def test_profiles_decide_nothing_else(algorithm, objective, virtual):
     parts = {"algorithm": algorithm, "objective": objective, "virtual": virtual}
-    paper, release = (_flat(Experiment(profile=p, **parts).table()) for p in ("paper", "release"))
+    paper, release = (dotted(Experiment(profile=p, **parts)) for p in ("paper", "release"))
     differences = {key for key in paper if paper[key] != release[key]} - {"profile"}
     assert paper.keys() == release.keys()
     assert differences == {key for base, key, *_ in _ROWS if base.items() <= parts.items()}
@@ -183,9 +165,10 @@ def test_profiles_decide_nothing_else(algorithm, objective, virtual):
 
 @pytest.mark.parametrize(("base", "key", "paper", "release"), _ROWS)
 def test_what_is_said_wins_over_the_profile(base, key, paper, release):
-    explicit = merge(base, _nest(key, paper))
-    assert _get(Experiment(**{**explicit, "profile": "release"}), key) == paper
-    assert _get(Experiment.read({"profile": "release"}, explicit), key) == paper
+    explicit = merge(base, nest(key, paper))
+    assert dotted(Experiment(**{**explicit, "profile": "release"}))[key] == paper
+    for layers in ([{"profile": "release"}, explicit], [explicit, {"profile": "release"}]):
+        assert dotted(Experiment.read(*layers))[key] == paper
 
 
 @pytest.mark.parametrize("algorithm", ["fedprox", "scaffold"])

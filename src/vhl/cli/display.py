@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,8 +20,10 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from vhl import text as words
-from vhl.runs.compare import Comparison, Mean, Row
-from vhl.runs.record import Record
+
+if TYPE_CHECKING:
+    from vhl.runs.compare import Comparison, Mean, Row
+    from vhl.runs.record import Record
 
 
 class _Console(Console):

@@ -85,11 +85,22 @@ def run_all(
     """
     choose_threads()
     workshop = Workshop()
-    if at_once is None:
-        on_gpu = choose_device(experiments[0].device).type == "cuda"
-        at_once = min(_ON_A_GPU, len(experiments)) if on_gpu else 1
+    at_once = at_once or _usually_at_once(experiments)
     board = Board(at_once)
-    sessions = [_session(e, runs, resume, data_dir, workshop, track, board) for e in experiments]
+    sessions = [
+        Session(
+            experiment,
+            runs,
+            resume=resume,
+            data_dir=data_dir,
+            on_progress=making_images(),
+            on_note=board.note,
+            on_start=lambda experiment, done: board.begin(experiment.name, experiment.rounds, done),
+            workshop=workshop,
+            trackers=named(track),
+        )
+        for experiment in experiments
+    ]
     folders: list[RunFolder] = []
     failed: dict[str, VHLError] = {}
     try:
@@ -114,6 +125,11 @@ def run_all(
     return sorted(folders, key=order.index), failed
 
 
+def _usually_at_once(experiments: Sequence[Experiment]) -> int:
+    on_gpu = choose_device(experiments[0].device).type == "cuda"
+    return min(_ON_A_GPU, len(experiments)) if on_gpu else 1
+
+
 @contextmanager
 def _live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Namespace) -> Iterator[None]:
     """With ``--live`` the runs' page is served while they train."""
@@ -128,28 +144,6 @@ def _live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Nam
     with serving(begun, arguments.host, arguments.port) as server:
         say(f"Open {server.url} in a browser to watch.")
         yield
-
-
-def _session(
-    experiment: Experiment,
-    runs: Path,
-    resume: bool,
-    data_dir: Path | None,
-    workshop: Workshop,
-    track: Sequence[str],
-    board: Board,
-) -> Session:
-    return Session(
-        experiment,
-        runs,
-        resume=resume,
-        data_dir=data_dir,
-        on_progress=making_images(),
-        on_note=board.note,
-        on_start=lambda experiment, done: board.begin(experiment.name, experiment.rounds, done),
-        workshop=workshop,
-        trackers=named(track),
-    )
 
 
 def _say_what_was_reached(session: Session, board: Board) -> None:

@@ -5,15 +5,8 @@ from typing import Any
 
 import pytest
 
-from vhl.cli import display
 from vhl.config.listing import available
 from vhl.experiment import PARTS, options, settings
-
-
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no text is wrapped."""
-    monkeypatch.setattr(display.console, "width", 1_000)
 
 
 def words(text: str) -> str:
@@ -79,13 +72,12 @@ def test_distances_are_a_part_inside_a_part(vhl: Any) -> None:
     assert "objective.distance has no option 'temprature'" in vhl("help", "objective.distance.temprature").err
 
 
-def test_a_part_of_ones_own(vhl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_part_of_ones_own(vhl: Any) -> None:
     source = (
         "from pydantic import Field\nfrom vhl.algorithms.fedavg import FedAvg\n\n\nclass Mine(FedAvg):\n"
         '    """Mine."""\n\n    bound: float = Field(gt=0, description="largest step")\n'
     )
-    (tmp_path / "helped.py").write_text(source)
+    Path("helped.py").write_text(source)
     out = words(vhl("help", "algorithm=helped.py:Mine").out)
     assert "algorithm=helped.py:Mine Mine." in out and "algorithm.bound must be set largest step" in out
 

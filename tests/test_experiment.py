@@ -231,6 +231,11 @@ def test_centralised_training_keeps_its_momentum_unless_told(settings, kept):
     assert Experiment(**settings).training.keep_momentum is kept
 
 
+def test_centralised_training_leaves_the_rest_to_the_profile():
+    training = Experiment(partition="centralized", profile="release").training
+    assert (training.decay_per, training.keep_momentum) == ("participation", True)
+
+
 def test_a_profile_decides_what_an_object_was_not_given():
     made = Experiment(profile="release", objective=VHL(tap="stage3"), training=Training(lr=0.1))
     assert (made.objective.virtual_calibration, made.objective.tap) == (0.1, "stage3")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vhl.version import __version__
+from vhl.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from vhl.errors import VHLError
@@ -39,7 +39,6 @@ __all__ = [
     "Record",
     "Simulation",
     "VHLError",
-    "__version__",
     "load_model",
     "simulate",
     "supcon",

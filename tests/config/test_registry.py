@@ -17,6 +17,7 @@ from vhl.config.registry import build, find, identify, suggest
 from vhl.data.partitions.lda import LDA
 from vhl.errors import VHLError
 from vhl.experiment import PARTS, Experiment
+from vhl.models.base import Model
 from vhl.objectives.base import Objective
 from vhl.objectives.distances.base import Distance
 
@@ -122,6 +123,7 @@ def test_names_values_and_tables_make_components(given, expected):
         ("distances", "nothing", "There is no distance called 'nothing'; choose from means, mmd, supcon."),
         ("algorithms", "fedprox:3", "fedprox takes no value after a colon; write fedprox alone"),
         ("algorithms", 3, "part must be a name or a table with a name, not 3."),
+        ("algorithms", LDA(), "part must be a name or a table with a name, not LDA("),
         ("algorithms", {"mu": 3}, "part must be a name or a table with a name, not {'mu': 3}."),
         (
             "algorithms",
@@ -203,6 +205,8 @@ def test_a_class_of_ones_own_is_found_by_file_and_name(own_file):
         with pytest.raises(VHLError) as caught:
             build(Algorithm, "algorithm", given)
         assert message in str(caught.value)
+    with pytest.raises(VHLError, match="number is no model; subclass vhl.models.base.Model"):
+        build(Model, "model", f"{own_file}:number")
 
 
 _METHOD = """

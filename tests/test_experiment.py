@@ -15,9 +15,8 @@ from pydantic.fields import FieldInfo
 
 from vhl.algorithms.base import Algorithm
 from vhl.algorithms.fedprox import FedProx
-from vhl.cli.settings import nest
 from vhl.config.component import Component
-from vhl.config.layers import read_toml
+from vhl.config.layers import nest, read_toml
 from vhl.config.listing import available
 from vhl.config.registry import find
 from vhl.config.sections import Engine, Seeds, Training

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,32 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise VHLError(f"{file} cannot be read: {error}.") from None
     except tomllib.TOMLDecodeError as error:
         raise VHLError(f"{file} is not valid TOML: {error}.") from None
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value where the text is one, else the text itself.
+
+    >>> [parse_value(text) for text in ("3", "0.5", "true", "[1, 2]", "fedprox", "folder:my images")]
+    [3, 0.5, True, [1, 2], 'fedprox', 'folder:my images']
+    >>> parse_value("2022-07-17")  # no setting is a date, but a name may look like one
+    '2022-07-17'
+    """
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    is_setting = len(parsed) == 1 and not isinstance(parsed["value"], (date, time))
+    return parsed["value"] if is_setting else text
+
+
+def nest(key: str, value: Any) -> dict[str, Any]:
+    """``a.b.c`` and a value as nested tables.
+
+    >>> nest("algorithm.mu", 0.1)
+    {'algorithm': {'mu': 0.1}}
+    """
+    head, _, rest = key.partition(".")
+    return {head: nest(rest, value) if rest else value}
 
 
 def lay(old: Any, new: Any) -> Any:

@@ -27,7 +27,8 @@ def _sweep(arguments: argparse.Namespace) -> None:
     """Run every combination of several values; start again to continue."""
     from vhl.cli.display import errors, say
     from vhl.cli.running import run_and_report, with_seeds
-    from vhl.cli.settings import nest, parse_value, split, split_values
+    from vhl.cli.settings import split, split_values
+    from vhl.config.layers import nest, parse_value
     from vhl.experiment import Experiment
     from vhl.session.sweep import grid, name_of
 

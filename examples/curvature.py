@@ -19,8 +19,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from vhl.algorithms.base import Server
+from vhl.config.sections import Training
 from vhl.errors import VHLError
-from vhl.experiment import Training
 from vhl.rounds.problem import Problem
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors

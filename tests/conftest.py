@@ -17,6 +17,8 @@ from pydantic import PrivateAttr
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
+from vhl.rounds.problem import Problem
+from vhl.rounds.workshop import Workshop
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source
@@ -24,9 +26,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.base import Batch, Objective, weighted_mean
-from vhl.rounds.problem import Problem
 from vhl.rounds.simulation import Simulation, State
-from vhl.rounds.workshop import Workshop
 from vhl.runs.record import Record
 
 pytest_plugins = ["engine_fixtures", "run_fixtures"]

@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from vhl.training.capture import REHEARSALS, Place
+from vhl.training.stream import Stream
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
+from vhl.config.sections import Engine, Training
 from vhl.data.images import ImageSet, ImageStream
-from vhl.experiment import Engine, Training
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
 from vhl.training import lanes, recipe
-from vhl.training.capture import REHEARSALS, Place
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Precision
-from vhl.training.stream import Stream
 from vhl.training.task import Job, Outcome, Task
 from vhl.training.trainer import Trainer
 

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from vhl.algorithms.base import Algorithm
 from vhl.algorithms.fedprox import FedProx
-from vhl.config.registry import available, find
+from vhl.config.component import Component
+from vhl.config.layers import nest, read_toml
+from vhl.config.listing import available
+from vhl.config.registry import find
+from vhl.config.sections import Engine, Seeds, Training
+from vhl.data.partitions.base import Partition
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
-from vhl.experiment import PARTS, Experiment, Seeds, Training, merge, options, read_toml, suggest_key
+from vhl.experiment import PARTS, Experiment, dotted, merge, options, options_of, suggest_key
 from vhl.experiment import settings as all_settings
 from vhl.objectives.distances.base import Distance
 from vhl.objectives.vhl import VHL
@@ -51,12 +57,12 @@ def _values(key: str, field: FieldInfo) -> st.SearchStrategy[Any]:
             inner = st.floats(0.01, 10) if key == "std" else of(typing.get_args(kind)[0])
             return st.lists(inner, max_size=4).map(tuple)
         if kind is str:
-            return st.text(min_size=1, max_size=20).filter(lambda text: text != "unset")
+            letters = st.characters(exclude_characters="/" if key == "name" else "")  # a folder's name
+            return st.text(letters, min_size=1, max_size=20).filter(lambda text: text not in ("unset", ".."))
         if kind in (int, float):
             return _numbers(kind, bounds)
-        rooms = {Source: "sources", Distance: "distances", Generator: "generators"}
-        if kind in rooms:
-            return _component(rooms[kind])
+        if kind in (Source, Distance, Generator):
+            return _component(kind)
         return _fields(kind) if isinstance(kind, type) and issubclass(kind, BaseModel) else st.from_type(kind)
 
     return of(field.annotation)
@@ -68,16 +74,16 @@ def _fields(cls: type[BaseModel], **fixed: st.SearchStrategy[Any]) -> st.SearchS
     return st.fixed_dictionaries({**required, **fixed}, optional=strategies)
 
 
-def _component(room: str) -> st.SearchStrategy[dict[str, Any]]:
+def _component(base: type[Component]) -> st.SearchStrategy[dict[str, Any]]:
     return st.deferred(
-        lambda: st.one_of(*[_fields(find(room, name), name=st.just(name)) for name in available(room)])
+        lambda: st.one_of(*[_fields(find(base, name), name=st.just(name)) for name in available(base.room)])
     )
 
 
 def _experiments() -> st.SearchStrategy[dict[str, Any]]:
     fields = Experiment.model_fields
     plain = {key: _values(key, fields[key]) for key in fields if key not in PARTS}
-    parts = {key: _component(room) for key, room in PARTS.items()}
+    parts = {key: _component(base) for key, base in PARTS.items()}
     return st.fixed_dictionaries({}, optional=plain | parts).filter(_is_allowed)
 
 
@@ -138,30 +144,11 @@ _ROWS: list[tuple[dict[str, Any], str, Any, Any]] = [
 """What profiles decide: with which settings, the option, its value in ``paper`` and in ``release``."""
 
 
-def _get(experiment: Experiment, key: str) -> Any:
-    found: Any = experiment
-    for step in key.split("."):
-        found = getattr(found, step)
-    return found
-
-
-def _nest(key: str, value: Any) -> dict[str, Any]:
-    head, _, rest = key.partition(".")
-    return {head: _nest(rest, value) if rest else value}
-
-
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
-
-
 @pytest.mark.parametrize(("base", "key", "paper", "release"), _ROWS)
 def test_profiles_choose_as_the_text_or_as_the_code(base, key, paper, release):
-    assert _get(Experiment(**base), key) == paper
-    assert _get(Experiment(profile="paper", **base), key) == paper
-    assert _get(Experiment(profile="release", **base), key) == release
+    assert dotted(Experiment(**base))[key] == paper
+    assert dotted(Experiment(profile="paper", **base))[key] == paper
+    assert dotted(Experiment(profile="release", **base))[key] == release
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold", "fednova"])
@@ -169,7 +156,7 @@ def test_profiles_choose_as_the_text_or_as_the_code(base, key, paper, release):
 @pytest.mark.parametrize("virtual", ["stylegan", "noise"])
 def test_profiles_decide_nothing_else(algorithm, objective, virtual):
     parts = {"algorithm": algorithm, "objective": objective, "virtual": virtual}
-    paper, release = (_flat(Experiment(profile=p, **parts).table()) for p in ("paper", "release"))
+    paper, release = (dotted(Experiment(profile=p, **parts)) for p in ("paper", "release"))
     differences = {key for key in paper if paper[key] != release[key]} - {"profile"}
     assert paper.keys() == release.keys()
     assert differences == {key for base, key, *_ in _ROWS if base.items() <= parts.items()}
@@ -177,9 +164,10 @@ def test_profiles_decide_nothing_else(algorithm, objective, virtual):
 
 @pytest.mark.parametrize(("base", "key", "paper", "release"), _ROWS)
 def test_what_is_said_wins_over_the_profile(base, key, paper, release):
-    explicit = merge(base, _nest(key, paper))
-    assert _get(Experiment(**{**explicit, "profile": "release"}), key) == paper
-    assert _get(Experiment.read({"profile": "release"}, explicit), key) == paper
+    explicit = merge(base, nest(key, paper))
+    assert dotted(Experiment(**{**explicit, "profile": "release"}))[key] == paper
+    for layers in ([{"profile": "release"}, explicit], [explicit, {"profile": "release"}]):
+        assert dotted(Experiment.read(*layers))[key] == paper
 
 
 @pytest.mark.parametrize("algorithm", ["fedprox", "scaffold"])
@@ -198,6 +186,15 @@ def test_switching_the_profile_of_a_saved_experiment_decides_again(algorithm):
     assert Experiment.read(paper.table(), {"profile": "release", "training": {"keep_momentum": False}}) == (
         release.with_(training={"keep_momentum": False})
     )
+
+
+def test_what_a_file_says_without_a_profile_wins_over_one_that_is_named_later():
+    """Only what a complete file's own profile decided is decided again."""
+    said = {"training": {"keep_momentum": False}}
+    assert not Experiment.read(said, {"profile": "release"}).training.keep_momentum
+    assert Experiment.read({**said, "profile": "paper"}, {"profile": "release"}).training.keep_momentum
+    again = Experiment.read({**said, "profile": "paper"}, {"profile": "release"}, {"profile": "paper"})
+    assert again == Experiment(**said)
 
 
 @pytest.mark.parametrize("old", ["paper", "release"])
@@ -231,6 +228,11 @@ def test_the_papers_optimiser_is_the_default():
 )
 def test_centralised_training_keeps_its_momentum_unless_told(settings, kept):
     assert Experiment(**settings).training.keep_momentum is kept
+
+
+def test_centralised_training_leaves_the_rest_to_the_profile():
+    training = Experiment(partition="centralized", profile="release").training
+    assert (training.decay_per, training.keep_momentum) == ("participation", True)
 
 
 def test_a_profile_decides_what_an_object_was_not_given():
@@ -411,10 +413,28 @@ def test_files_that_cannot_be_read_are_named(tmp_path, content, message):
     assert str(file) in str(caught.value)
 
 
+# --- by dotted keys --------------------------------------------------------------------------------------
+
+
+def test_keys_are_those_of_the_command_line():
+    found = dotted(Experiment(algorithm={"name": "fedprox", "mu": 0.3}, keep_at=[1, 2]))
+    assert found["algorithm.name"] == "fedprox" and found["algorithm.mu"] == 0.3
+    assert found["training.lr"] == 0.01 and found["keep_at"] == [1, 2]
+    assert found["objective.distance.temperature"] == 0.07
+    assert "data.mean" in found and found["data.mean"] is None
+
+
+def test_what_is_no_default_alone():
+    experiment = Experiment(data="digits", objective={"name": "vhl", "calibration": 0.5})
+    found = dotted(experiment, defaults=False)
+    assert found["objective.calibration"] == 0.5 and found["objective.name"] == "vhl"
+    assert "training.lr" not in found and "objective.tap" not in found
+
+
 # --- help ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("section", [Experiment, Training, Seeds])
+@pytest.mark.parametrize("section", [Experiment, Training, Seeds, Engine])
 def test_every_setting_is_described(section):
     for key, field in section.model_fields.items():
         assert (field.description or "").strip(), key
@@ -422,15 +442,14 @@ def test_every_setting_is_described(section):
 
 def test_settings_are_listed_with_their_defaults():
     found = all_settings()
-    assert found["rounds"] == ("communication rounds R", 100)
-    assert found["training.lr"][1] == 0.01 and found["seeds.model"][1] == 0
-    assert found["data"][1] == "digits"
-    assert "training" not in found and "seeds" not in found
+    assert (found["rounds"].description, found["rounds"].default) == ("communication rounds R", 100)
+    assert found["training.lr"].default == 0.01 and found["seeds.model"].default == 0
+    assert found["data"].default == "digits"
+    assert not {"training", "seeds", "engine"} & found.keys()
 
 
 def test_options_are_listed_for_every_component():
-    assert options("algorithms")["fedprox"]["mu"] == ("μ: strength of the pull; 0 is FedAvg", 0.1)
-    assert set(options("partitions")) == set(available("partitions"))
-    assert options("sources")["folder"]["path"][1] == "must be set"
-    assert options("objectives")["vhl"]["distance"][1].name == "supcon"
-    assert all("name" not in fields for room in PARTS.values() for fields in options(room).values())
+    assert options(Algorithm)["fedprox"] == options_of(FedProx) and options_of(FedProx)["mu"].default == 0.1
+    assert set(options(Partition)) == set(available("partitions"))
+    assert options(Source)["folder"]["path"].is_required()
+    assert all("name" not in fields for base in PARTS.values() for fields in options(base).values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vhl import Experiment, simulate
-from vhl.config.registry import available
+from vhl.config.listing import available
 
 OPTIONS = {
     # The default rate is for longer runs: it moves every weight by 0.1 in the first round.

@@ -19,8 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from PIL import Image
 
 from vhl.cli import settings
-from vhl.cli.main import main
-from vhl.cli.parser import build_parser
+from vhl.cli.main import build_parser, main
 from vhl.paper.evidence import Evidence
 from vhl.paper.queue import Request, queue, select
 from vhl.runs.folder import RunFolder
@@ -203,7 +202,7 @@ def test_the_guides_app_of_ones_own(place: Path) -> None:
 
 
 def test_the_readme_names_every_component() -> None:
-    from vhl.config.registry import available
+    from vhl.config.listing import available
 
     for room in ("algorithms", "objectives", "generators", "sources", "partitions", "models", "distances"):
         for name in available(room):

@@ -7,12 +7,12 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import save
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from vhl.errors import VHLError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -55,6 +55,8 @@ def write_json(path: Path, content: Any) -> None:
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
+    from safetensors.torch import save  # late: what writes no tensors need not wait for PyTorch
+
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_bytes(path, save(ready, dict(metadata) if metadata else None))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vhl.algorithms.fednova import FedNova
-from vhl.experiment import Training
+from vhl.config.sections import Training
 
 A, B = [(8, 0, 4)], [(0, 16, 4)] * 3
 

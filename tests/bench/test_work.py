@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from vhl.rounds.problem import Problem
 
 from vhl.bench.work import Data, Work
 from vhl.experiment import Experiment
-from vhl.rounds.problem import Problem
 from vhl.rounds.sampling import sample
 
 

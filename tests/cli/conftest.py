@@ -1,8 +1,10 @@
-"""The command line called as a user calls it, in a folder of its own, and a few trained runs."""
+"""The command line called as a user calls it, in a folder of its own; trained, stopped and failing runs."""
 
 from __future__ import annotations
 
+import io
 import json
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +14,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 
-from vhl.cli import display
+from vhl.cli import display, running
 from vhl.cli.main import main
+from vhl.errors import VHLError
+from vhl.rounds.simulation import Simulation
 
 TINY = (
     "data.size=8",
@@ -58,12 +63,12 @@ Vhl = Callable[..., Answer]
 def _quiet_surroundings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """An empty current folder, no data of the user's, a log file's width, one thread."""
+    """An empty current folder, no data of the user's, no line that is folded, one thread."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VHL_DATA", str(tmp_path_factory.getbasetemp() / "vhl-data"))
     for variable in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(display.console, "width", 140)
+    monkeypatch.setattr(display.console, "width", 1_000)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -84,6 +89,60 @@ def vhl(capsys: pytest.CaptureFixture[str]) -> Vhl:
         return Answer(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """A terminal of 80 columns."""
+    monkeypatch.setenv("TERM", "xterm")
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=80)
+    for module in (display, running):
+        monkeypatch.setattr(module, "console", console)
+    return file
+
+
+InRound = Callable[[Callable[[Simulation], None]], None]
+
+
+@pytest.fixture
+def in_round(monkeypatch: pytest.MonkeyPatch) -> InRound:
+    """Do something as the aggregation of each round begins, of whichever run."""
+    land = Simulation._land
+
+    def arrange(action: Callable[[Simulation], None]) -> None:
+        def interrupted(simulation: Simulation, flight: Any) -> Any:
+            action(simulation)
+            return land(simulation, flight)
+
+        monkeypatch.setattr(Simulation, "_land", interrupted)
+
+    return arrange
+
+
+@pytest.fixture
+def ctrl_c(in_round: InRound) -> Callable[[int], None]:
+    """It comes once, in this round from now on, counted over all runs."""
+
+    def arrange(call: int) -> None:
+        calls = iter(range(1, 1_000))
+        in_round(lambda _: signal.raise_signal(signal.SIGINT) if next(calls) == call else None)
+
+    return arrange
+
+
+@pytest.fixture
+def unlucky(in_round: InRound) -> Callable[[Callable[[Simulation], bool]], None]:
+    """A run fails in the round that a condition says."""
+
+    def arrange(condition: Callable[[Simulation], bool]) -> None:
+        def fail(simulation: Simulation) -> None:
+            if condition(simulation):
+                raise VHLError("It is unlucky.")
+
+        in_round(fail)
+
+    return arrange
 
 
 @pytest.fixture(scope="session")

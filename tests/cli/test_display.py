@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from vhl.cli import display
 from vhl.runs.compare import Comparison, Result, Row
@@ -34,19 +33,10 @@ def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[st
     ]
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A terminal of 80 columns."""
-    screen = io.StringIO()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(display, "console", Console(file=screen, force_terminal=True, width=80))
-    return screen
-
-
-def test_a_live_bar_on_a_terminal(terminal: io.StringIO, a_record: Make) -> None:
+def test_a_live_bar_on_a_terminal(screen: io.StringIO, a_record: Make) -> None:
     title = "a-name-as-long-as-the-default-names-are-seed0"
     follow(title, a_record)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert title in text
     last = re.split(r"[\r\n]+", text.strip())[-1]
     assert re.search(r"━+ round 3/3  accuracy 12\.5% \(best 25\.0%\)  6,000 images/s 0:00:00", last)
@@ -95,9 +85,9 @@ def test_each_problem_has_its_own_target(capsys: pytest.CaptureFixture[str]) -> 
     assert "to target" in out and "12 (50.0%)" in out and "never (25.0%)" in out
 
 
-def test_a_comparison_keeps_its_labels_on_a_narrow_terminal(terminal: io.StringIO) -> None:
+def test_a_comparison_keeps_its_labels_on_a_narrow_terminal(screen: io.StringIO) -> None:
     display.console.print(display.comparison_table(a_comparison()))
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert len(re.findall("fedavg", text)) == 2 and "plain" in text and "vhl" in text
     assert "…" not in text and "48 MB" in text and text.count("×2.00") == 2
     assert max(map(len, text.splitlines())) <= 80

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,21 +14,69 @@ from typing import Any
 import pytest
 
 import vhl
-from vhl.rounds.simulation import Simulation
+from vhl.cli import commands
+from vhl.cli.main import build_parser
+
+_LOADED = """
+import sys
+from vhl.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as stop:
+    code = stop.code
+print("modules:", *sys.modules, file=sys.stderr)
+sys.exit(code)
+"""
 
 
-def test_help_needs_nothing_heavy() -> None:
+def loaded(*words: object) -> tuple[str, set[str]]:
+    """What a command prints in a process of its own, and every module that it loads."""
+    program = [sys.executable, "-c", _LOADED, *map(str, words)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
+    return done.stdout, set(done.stderr.rpartition("modules: ")[2].split())
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], *([command, "--help"] for command in ("run", "data", "paper"))]
+)
+def test_help_needs_nothing_heavy(words: list[str]) -> None:
     """PyTorch takes seconds to import, and help must answer at once."""
-    program = (
-        "import sys, json\nfrom vhl.cli.main import main\n"
-        "try: main(['--help'])\nexcept SystemExit: pass\nprint(json.dumps(sorted(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    *text, modules = result.stdout.splitlines()
-    heavy = {"torch", "numpy", "pydantic", "rich", "scipy", "sklearn", "PIL"}
-    assert not heavy & set(json.loads(modules))
-    for command in ("init", "run", "sweep", "compare", "predict", "export", "data", "partition", "virtual"):
-        assert any(line.strip().startswith(command) for line in text)
+    text, modules = loaded(*words)
+    assert text.startswith("usage: vhl")
+    assert not {"torch", "numpy", "pydantic", "rich", "scipy", "sklearn", "PIL"} & modules
+
+
+def test_every_command_is_listed_with_what_it_does(vhl_: Any) -> None:
+    files = Path(commands.__path__[0]).glob("[!_]*.py")
+    shown = dict(re.findall(r"^    (\w+)\s+(\w.*)$", vhl_("--help").out, re.MULTILINE))
+    assert set(shown) == {file.stem for file in files}
+    assert shown["compare"] == "compare runs: accuracy, cost to a target, drift, verdict"
+
+
+def test_every_command_and_action_has_help() -> None:
+    """A percent sign in a help text would be an error, but only when somebody asks for help."""
+    found, parsers = [], [build_parser()]
+    while parsers:
+        parser = parsers.pop()
+        found.append(parser.prog)
+        assert parser.description and parser.format_help().startswith(f"usage: {parser.prog} ")
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += action.choices.values()
+    assert {"vhl run", "vhl data get", "vhl paper figure", "vhl deploy keys site"} <= set(found)
+
+
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "vhl", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"vhl {vhl.__version__}\n"
+
+
+@pytest.mark.xfail(strict=True, reason="runs.folder imports rounds.simulation")
+@pytest.mark.parametrize("words", [["compare"], ["report", "-o", "page.html"]])
+def test_looking_at_runs_loads_no_training(trained: Path, words: list[str]) -> None:
+    _, modules = loaded(*words, trained)
+    training = ("vhl.training", "vhl.rounds", "vhl.session", "vhl.deploy")
+    assert not [module for module in modules if module.startswith(training)]
 
 
 def test_version(vhl_: Any) -> None:
@@ -49,14 +99,9 @@ def vhl_(request: pytest.FixtureRequest) -> Any:
         (["run", "rouns=3"], ["'rouns'", "'rounds'"]),
         (["run", "training.momentm=0.5"], ["training.momentm", "'training.momentum'"]),
         (["run", "lr=0.1"], ["'lr'", "'training.lr'"]),
-        (["run", "algoritm=fedprox"], ["'algoritm'", "'algorithm'"]),
         # components
         (["run", "algorithm=fedprx"], ["'fedprx'", "'fedprox'"]),
         (["run", "data=cifar-10"], ["'cifar-10'", "'cifar10'"]),
-        (["run", "model=resnet"], ["'resnet'", "'resnet"]),
-        (["run", "objective=vh"], ["'vh'", "'vhl'"]),
-        (["run", "partition=ida"], ["'ida'", "'lda'"]),
-        (["run", "virtual=nois"], ["'nois'", "'noise'"]),
         # several values
         (["run", "seeds=0,1"], ["more than one value", "--seeds 0,1"]),
         (["run", "objective=plain,vhl"], ["more than one value", "`vhl sweep objective=plain,vhl`"]),
@@ -64,14 +109,8 @@ def vhl_(request: pytest.FixtureRequest) -> Any:
         (["run", "name=a,b", "rounds=0"], ["rounds = 0"]),
         # options
         (["run", "algorithm=fedprox", "algorithm.muh=1"], ["fedprox", "'muh'", "'mu'"]),
-        (["run", "partition.alfa=1"], ["lda", "'alfa'", "'alpha'"]),
-        (["run", "algorithm.mu=1"], ["fedavg", "'mu'"]),
         # values
         (["run", "rounds=many"], ["rounds = 'many'"]),
-        (["run", "rounds=0"], ["rounds = 0"]),
-        (["run", "training.lr=-1"], ["training.lr = -1"]),
-        (["run", "sampling=legcy"], ["sampling = 'legcy'", "'legacy'"]),
-        (["run", "algorithm=3"], ["algorithm", "3"]),
         (["run", "device=tpu9"], ["tpu9", "cpu"]),
         (["run", "clients_per_round=99", "rounds=1"], ["99", "clients"]),
         # files
@@ -118,6 +157,14 @@ def test_a_bad_file_is_one_sentence(vhl_: Any, text: str) -> None:
         (["report", "a", "--target", "101"], ["--target", "percent"]),
         (["paper", "run", "cifar10", "--budget", "nan"], ["--budget", "nan", "minutes"]),
         (["virtual", "--samples", "0"], ["--samples", "0"]),
+        (["compare", "a", "--target", "nan"], ["--target", "nan", "percent"]),
+        (["compare", "a", "--last", "0"], ["--last", "percent"]),
+        (["run", "--at-once", "0"], ["--at-once", "'0'"]),
+        (["sweep", "rounds=1", "--at-once", "1.5"], ["--at-once", "'1.5'"]),
+        (["paper", "run"], ["ROW"]),
+        (["paper", "run", "cifar10", "--rounds", "0"], ["--rounds", "'0'"]),
+        (["paper", "run", "cifar10", "--profile", "mine"], ["--profile", "mine"]),
+        (["report"], ["RUN"]),
         (["data"], ["ACTION"]),
         (["compare", "a", "rounds=3", "--x"], ["--x"]),
         ([], ["COMMAND"]),
@@ -134,20 +181,12 @@ def test_a_mistake_in_the_grammar(vhl_: Any, arguments: list[str], texts: list[s
 
 
 def test_ctrl_c_ends_a_run_that_can_be_resumed(
-    vhl_: Any, tiny: tuple[str, ...], metrics: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
+    vhl_: Any, tiny: tuple[str, ...], metrics: Callable[[Path], Any], ctrl_c: Any
 ) -> None:
     """In this process: it comes in the middle of round 2."""
     settings = [*tiny, "name=a b", "checkpoint_every=100"]  # a space, to see that the hint quotes it
-    land = Simulation._land
-
-    def stopped(simulation: Simulation, flight: Any) -> Any:
-        if simulation.state.round == 1:
-            signal.raise_signal(signal.SIGINT)
-        return land(simulation, flight)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "_land", stopped)
-        answer = vhl_("run", *settings)
+    ctrl_c(2)
+    answer = vhl_("run", *settings)
     assert answer.code == 130
     assert answer.err.strip() == "vhl: stopped. `vhl run 'runs/a b' --resume` continues."
     assert vhl_("run", "runs/a b", "--resume").out.startswith("a b: 1 round to go\nround 2/2")
@@ -198,17 +237,6 @@ def test_signals_from_another_process(
         assert answer.out.startswith(f"{name}: 2 rounds to go\nround {done + 1}/{done + 2}")
         vhl_("run", *settings, f"rounds={done + 2}", f"name={name}", "--runs-dir=straight")
         assert metrics(folder) == metrics(Path("straight") / name)
-
-
-def test_stopped_before_anything_began(vhl_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def stopped(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("vhl.rounds.problem.virtual_set", stopped)
-    answer = vhl_("run")
-    assert answer.code == 130 and answer.err.strip() == "vhl: stopped."
-    assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]
 
 
 def test_a_reader_that_went_away_is_no_error(vhl_: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +15,7 @@ import pytest
 from rich.console import Console
 
 from vhl.cli import display, running
-from vhl.cli.commands import sweep
-from vhl.errors import VHLError
 from vhl.experiment import Experiment
-from vhl.rounds.simulation import Simulation
 from vhl.runs.record import Record
 
 Metrics = Callable[[Path], list[dict[str, Any]]]
@@ -98,15 +93,6 @@ def test_the_table_has_the_order_of_the_command(vhl: Any, tiny: tuple[str, ...])
     assert rows == ["rounds=3", "rounds=1"]
 
 
-@pytest.mark.parametrize("command", ["run", "sweep"])
-@pytest.mark.parametrize("number", ["0", "-1", "two", "1.5", ""])
-def test_a_number_of_runs_that_is_none(vhl: Any, tmp_path: Path, command: str, number: str) -> None:
-    answer = vhl(command, "rounds=1", f"--at-once={number}")
-    assert answer.code == 2 and answer.out == ""
-    assert "--at-once" in answer.err.splitlines()[-1] and repr(number) in answer.err.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("at_once", [None, 3])
 def test_on_a_gpu_four_go_side_by_side(
     vhl: Any, seeds: list[str], monkeypatch: pytest.MonkeyPatch, at_once: int | None
@@ -162,37 +148,15 @@ def test_a_class_that_is_never_right_is_told_at_the_end(
 
 
 def test_a_seed_that_fails_does_not_cost_the_others(
-    vhl: Any, seeds: list[str], metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    vhl: Any, seeds: list[str], metrics: Metrics, unlucky: Any
 ) -> None:
-    land = Simulation._land
-
-    def fails(simulation: Simulation, flight: Any) -> Any:
-        if simulation.experiment.seeds.batches == 1:
-            raise VHLError("Seed 1 is unlucky.")
-        return land(simulation, flight)
-
-    monkeypatch.setattr(Simulation, "_land", fails)
+    unlucky(lambda simulation: simulation.experiment.seeds.batches == 1)
     answer = vhl(*seeds, "--at-once=2")
-    answer.complains("Seed 1 is unlucky.")
+    answer.complains("It is unlucky.")
     assert [len(metrics(Path("runs") / name)) for name in NAMES] == [2, 0, 2]
     assert "x-seed1: round" not in answer.out and answer.out.count(": best") == 2
     (row,) = [line for line in answer.out.splitlines() if "fedavg + vhl" in line]
     assert row.rstrip().endswith(" 2")
-
-
-@contextmanager
-def ctrl_c(call: int) -> Iterator[None]:
-    """It comes as the aggregation of a round begins, of whichever run."""
-    land, calls = Simulation._land, iter(range(1, 100))
-
-    def stopped(simulation: Simulation, flight: Any) -> Any:
-        if next(calls) == call:
-            signal.raise_signal(signal.SIGINT)
-        return land(simulation, flight)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Simulation, "_land", stopped)
-        yield
 
 
 def rounds_saved(name: str) -> int:
@@ -202,11 +166,11 @@ def rounds_saved(name: str) -> int:
 
 @pytest.mark.parametrize(("at_once", "call"), [(1, 4), (2, 4), (3, 1), (3, 6)])
 def test_ctrl_c_and_the_same_command_again(
-    vhl: Any, seeds: list[str], metrics: Metrics, at_once: int, call: int
+    vhl: Any, seeds: list[str], metrics: Metrics, ctrl_c: Any, at_once: int, call: int
 ) -> None:
     words = [*seeds, f"--at-once={at_once}", "checkpoint_every=100"]
-    with ctrl_c(call):
-        answer = vhl(*words)
+    ctrl_c(call)
+    answer = vhl(*words)
     assert answer.code == 130
     assert answer.err.strip() == "vhl: stopped. The same command with --resume continues."
     assert sum(map(rounds_saved, NAMES)) == call - 1  # every round that was through, of every run
@@ -231,10 +195,10 @@ def test_ctrl_c_before_any_run_has_begun(
     assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]
 
 
-def test_a_stopped_sweep_says_how_to_go_on(vhl: Any, tiny: tuple[str, ...]) -> None:
+def test_a_stopped_sweep_says_how_to_go_on(vhl: Any, tiny: tuple[str, ...], ctrl_c: Any) -> None:
     words = ["sweep", *tiny, "training.lr=0.01,0.1"]
-    with ctrl_c(2):
-        answer = vhl(*words, "--at-once=2")
+    ctrl_c(2)
+    answer = vhl(*words, "--at-once=2")
     assert answer.code == 130 and "The same command" in answer.err
     told = ["--resume"] if "--resume" in answer.err else []
     assert vhl(*words, "--at-once=2", *told).code == 0
@@ -284,17 +248,9 @@ def test_time_is_up_after_the_first_run(three: list[Experiment], monkeypatch: py
     assert [rounds_saved(name) for name in NAMES] == [2, 0, 0]
 
 
-def test_every_run_is_handed_over_as_it_ends(
-    three: list[Experiment], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    land, seen = Simulation._land, []
-
-    def fails(simulation: Simulation, flight: Any) -> Any:
-        if simulation.experiment.seeds.batches == 1:
-            raise VHLError("Seed 1 is unlucky.")
-        return land(simulation, flight)
-
-    monkeypatch.setattr(Simulation, "_land", fails)
+def test_every_run_is_handed_over_as_it_ends(three: list[Experiment], unlucky: Any) -> None:
+    seen: list[Any] = []
+    unlucky(lambda simulation: simulation.experiment.seeds.batches == 1)
     folders, failed = running.run_all(
         three,
         Path("runs"),
@@ -309,17 +265,6 @@ def test_every_run_is_handed_over_as_it_ends(
 
 
 # --- on a terminal -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """A terminal of 80 columns."""
-    monkeypatch.setenv("TERM", "xterm")
-    file = io.StringIO()
-    console = Console(file=file, force_terminal=True, width=80)
-    for module in (display, running, sweep):
-        monkeypatch.setattr(module, "console", console)
-    return file
 
 
 def drawn(screen: io.StringIO) -> list[str]:

@@ -12,9 +12,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from vhl.cli import settings
-from vhl.config.registry import available
+from vhl.config.layers import parse_value
+from vhl.config.listing import available
+from vhl.config.sections import Engine, Seeds, Training
 from vhl.errors import VHLError
-from vhl.experiment import PARTS, Engine, Experiment, Seeds, Training
+from vhl.experiment import PARTS, Experiment
 
 REQUIRED = {"folder": "folder:pictures", "npz": "npz:file.npz", "dataset": "dataset:digits"}
 """How to name a component that cannot do without one of its options."""
@@ -64,8 +66,8 @@ def sections() -> Iterator[tuple[str, str, FieldInfo]]:
 
 def components() -> Iterator[tuple[str, str, str, FieldInfo]]:
     """Part, component, option and field of each option of each component."""
-    for part, room in PARTS.items():
-        for component, entry in available(room).items():
+    for part, base in PARTS.items():
+        for component, entry in available(base.room).items():
             for option, field in entry.load().model_fields.items():
                 if option != "name":
                     yield part, component, option, field
@@ -161,7 +163,7 @@ def test_a_run_folder_stands_for_its_experiment_under_its_present_name(
     ],
 )
 def test_a_value_is_toml_or_text(text: str, value: Any) -> None:
-    found = settings.parse_value(text)
+    found = parse_value(text)
     assert found == value and type(found) is type(value)
 
 
@@ -186,3 +188,18 @@ def test_a_setting_may_be_longer_than_any_file_name() -> None:
     argument = f"keep_at={rounds}"
     assert settings.read([argument]).keep_at == tuple(rounds)
     assert settings.run_folder([argument]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2, 3", ["1", "2", "3"]),
+        ("[1,2],[3]", ["[1,2]", "[3]"]),
+        ("[[1,2],[3,4]],5", ["[[1,2],[3,4]]", "5"]),
+        ('"a,b",c', ['"a,b"', "c"]),
+        ("'a,[b',c", ["'a,[b'", "c"]),
+        ("", [""]),
+    ],
+)
+def test_commas_outside_brackets_and_quotes_separate(text: str, values: list[str]) -> None:
+    assert settings.split_values(text) == values

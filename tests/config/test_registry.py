@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 import vhl
-from vhl.config import registry
 from vhl.algorithms.base import Algorithm
 from vhl.algorithms.fedprox import FedProx
+from vhl.config import listing, registry
 from vhl.config.component import Component
-from vhl.config.registry import ROOMS, available, build, find, identify, name_of, suggest
+from vhl.config.listing import ROOMS, available, name_of
+from vhl.config.registry import build, find, identify, suggest
 from vhl.data.partitions.lda import LDA
 from vhl.errors import VHLError
-from vhl.experiment import Experiment
+from vhl.experiment import PARTS, Experiment
+from vhl.models.base import Model
 from vhl.objectives.base import Objective
+from vhl.objectives.distances.base import Distance
 
+_BASES = {base.room: base for base in (*PARTS.values(), Distance)}
 _EVERY = [(room, name) for room in ROOMS for name in available(room)]
 _NEEDS = {"folder": "path", "npz": "path", "dataset": "source"}
 
@@ -53,7 +57,7 @@ def test_listing_does_not_wait_for_torch():
     program = """
 import sys
 import vhl
-from vhl.config.registry import ROOMS, available
+from vhl.config.listing import ROOMS, available
 names = [name for room in ROOMS for name in available(room)]
 print(len(names), "torch" in sys.modules, sorted(name for name in sys.modules if name == "vhl.models"))
 """
@@ -72,24 +76,24 @@ def test_the_packages_names_are_imported_on_first_use():
 
 @pytest.mark.parametrize(("room", "name"), _EVERY)
 def test_every_component_can_be_made_by_its_name(room, name):
-    cls = find(room, name)
+    cls = find(_BASES[room], name)
     assert name_of(cls) == name
     required = [key for key, field in cls.model_fields.items() if field.is_required()]
     assert required == ([_NEEDS[name]] if name in _NEEDS else [])
     if required:
         assert cls.primary == required[0]
         with pytest.raises(VHLError, match=rf"^part\.{required[0]} must be set: .+\.$"):
-            build(room, "part", name)
-        assert build(room, "part", f"{name}:digits").name == name
+            build(_BASES[room], "part", name)
+        assert build(_BASES[room], "part", f"{name}:digits").name == name
     else:
-        component = build(room, "part", name)
+        component = build(_BASES[room], "part", name)
         assert type(component) is cls and component.name == name
 
 
 @pytest.mark.parametrize(("room", "name"), _EVERY)
 def test_every_component_and_option_is_described(room, name):
     assert available(room)[name].summary.strip().endswith((".", "`."))
-    for key, field in find(room, name).model_fields.items():
+    for key, field in find(_BASES[room], name).model_fields.items():
         assert (field.description or "").strip(), f"{name}.{key}"
         nested = field.annotation
         if isinstance(nested, type) and hasattr(nested, "model_fields") and not issubclass(nested, Component):
@@ -109,7 +113,7 @@ def test_every_component_and_option_is_described(room, name):
     ],
 )
 def test_names_values_and_tables_make_components(given, expected):
-    assert build("partitions", "partition", given, "lda") == expected
+    assert build(_BASES["partitions"], "partition", given, "lda") == expected
 
 
 @pytest.mark.parametrize(
@@ -119,6 +123,7 @@ def test_names_values_and_tables_make_components(given, expected):
         ("distances", "nothing", "There is no distance called 'nothing'; choose from means, mmd, supcon."),
         ("algorithms", "fedprox:3", "fedprox takes no value after a colon; write fedprox alone"),
         ("algorithms", 3, "part must be a name or a table with a name, not 3."),
+        ("algorithms", LDA(), "part must be a name or a table with a name, not LDA("),
         ("algorithms", {"mu": 3}, "part must be a name or a table with a name, not {'mu': 3}."),
         (
             "algorithms",
@@ -176,7 +181,7 @@ def test_names_values_and_tables_make_components(given, expected):
 )
 def test_what_cannot_be_made_is_explained(room, given, message):
     with pytest.raises(VHLError) as caught:
-        build(room, "part", given)
+        build(_BASES[room], "part", given)
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
 
@@ -189,7 +194,7 @@ def test_suggestions_name_the_nearest_or_all_or_where_to_look():
 
 
 def test_a_class_of_ones_own_is_found_by_file_and_name(own_file):
-    component = build("algorithms", "algorithm", {"name": f"{own_file}:Mine", "strength": 2})
+    component = build(Algorithm, "algorithm", {"name": f"{own_file}:Mine", "strength": 2})
     assert isinstance(component, Algorithm)
     assert (component.name, component.strength, component.weighting) == (f"{own_file}:Mine", 2, "samples")
     for given, message in [
@@ -198,8 +203,10 @@ def test_a_class_of_ones_own_is_found_by_file_and_name(own_file):
         ({"name": f"{own_file}:Mine", "strenght": 1}, "did you mean 'strength'?"),
     ]:
         with pytest.raises(VHLError) as caught:
-            build("algorithms", "algorithm", given)
+            build(Algorithm, "algorithm", given)
         assert message in str(caught.value)
+    with pytest.raises(VHLError, match="number is no model; subclass"):
+        build(Model, "model", f"{own_file}:number")
 
 
 _METHOD = """
@@ -219,14 +226,14 @@ def test_a_mistyped_method_of_ones_own_is_refused(tmp_path, method, meant):
     )
     for own in ("Mine", "Child"):
         with pytest.raises(VHLError, match=f"'{method}', which vhl never calls; did you mean '{meant}'"):
-            build("algorithms", "algorithm", f"{file}:{own}")
+            build(Algorithm, "algorithm", f"{file}:{own}")
 
 
 @pytest.mark.parametrize("method", ["correct_gradient", "_correct_gradients", "strengthen"])
 def test_other_methods_of_ones_own_are_ones_own_business(tmp_path, method):
     file = tmp_path / "helped.py"
     file.write_text(_OWN.replace("\nnumber = 3", _METHOD.format(method=method)))
-    assert build("algorithms", "algorithm", f"{file}:Mine").name.endswith("helped.py:Mine")
+    assert build(Algorithm, "algorithm", f"{file}:Mine").name.endswith("helped.py:Mine")
 
 
 def test_a_class_of_ones_own_is_saved_and_read_again(own_file):
@@ -241,7 +248,7 @@ def test_a_class_of_ones_own_is_saved_and_read_again(own_file):
 
 
 def test_a_class_of_an_installed_module_is_found_by_module_and_name():
-    component = build("algorithms", "algorithm", {"name": "vhl.algorithms.fedprox:FedProx", "mu": 3})
+    component = build(Algorithm, "algorithm", {"name": "vhl.algorithms.fedprox:FedProx", "mu": 3})
     assert component == FedProx(mu=3) and component.name == "fedprox"
 
 
@@ -252,7 +259,7 @@ def test_another_package_registers_its_components(tmp_path, monkeypatch):
     (package / "method.py").write_text(_OWN)
     monkeypatch.syspath_prepend(tmp_path)
     point = EntryPoint("mine", "other_package:Mine", "vhl.algorithms")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
+    monkeypatch.setattr(listing, "entry_points", lambda group: [point] if group == point.group else [])
     available.cache_clear()
     try:
         assert available("algorithms")["mine"].summary == "from other_package"
@@ -265,9 +272,9 @@ def test_another_package_registers_its_components(tmp_path, monkeypatch):
 
 
 def test_tables_are_identified_without_being_validated():
-    cls, options = identify("algorithms", {"name": "fedprox", "mu": "nonsense"})
+    cls, options = identify(Algorithm, {"name": "fedprox", "mu": "nonsense"})
     assert cls is FedProx and options == {"mu": "nonsense"}
-    assert identify("partitions", {"name": "lda:0.5"}) == (LDA, {"alpha": "0.5"})
+    assert identify(_BASES["partitions"], {"name": "lda:0.5"}) == (LDA, {"alpha": "0.5"})
 
 
 def test_a_component_of_no_file_is_named_by_its_module():

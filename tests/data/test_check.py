@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.check import check, listing
 from vhl.data.sources._official import Fingerprint, OfficialFile
 from vhl.data.sources.cifar10 import CIFAR10

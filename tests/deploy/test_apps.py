@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.rounds.simulation import Simulation, State

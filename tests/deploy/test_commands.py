@@ -15,7 +15,7 @@ from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
-from vhl.cli.parser import build_parser
+from vhl.cli.main import build_parser
 from vhl.deploy.commands import commands
 from vhl.deploy.folder import write_app
 from vhl.experiment import Experiment

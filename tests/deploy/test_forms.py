@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from vhl.rounds.problem import Problem
 
 from vhl.algorithms.base import Server
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.sources.base import Source
 from vhl.deploy.forms import model_forms, server_forms, total_names, update_forms
 from vhl.deploy.wire import flatten, form
 from vhl.experiment import Experiment
 from vhl.models.vectors import FlatModel
-from vhl.rounds.problem import Problem
 from vhl.training.task import Job, Outcome
 
 

@@ -13,6 +13,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.common.serde import recorddict_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 from PIL import Image
+from vhl.rounds.problem import Problem
 
 from vhl.algorithms.base import Server
 from vhl.data.images import ImageSet
@@ -24,7 +25,6 @@ from vhl.deploy.wire import flatten, from_text, to_arrays, to_text
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.vectors import Layout
-from vhl.rounds.problem import Problem
 from vhl.training.task import Job, Outcome
 from vhl.virtual.sets import virtual_set
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.images import Dataset, ImageSet
 from vhl.deploy.terms import Facts, Terms, agree, read_experiment
 from vhl.deploy.wire import RefusedError

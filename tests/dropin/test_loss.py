@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from vhl.training.plan import client_rng
 
 from vhl.dropin.loss import VirtualHomogeneity
 from vhl.models.cnn import CNN
 from vhl.objectives.vhl import VHL
-from vhl.training.plan import client_rng
 from vhl.virtual.tensors import virtual_images
 
 CLASSES, NATURAL, PER_CLASS = 3, 7, 4

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from vhl.rounds.problem import Problem
 
 from vhl.algorithms.base import Server
-from vhl.experiment import Experiment, Training
-from vhl.rounds.problem import Problem
+from vhl.config.sections import Training
+from vhl.experiment import Experiment
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors
 from vhl.session.session import Session

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from vhl.rounds.problem import Problem
 
-from vhl.config.registry import available, build
+from vhl.config.listing import available
+from vhl.config.registry import build
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.models.files import head_names
-from vhl.rounds.problem import Problem
 
 _OWN = """
 from torch import nn
@@ -56,12 +57,12 @@ def _problem(model, **settings) -> Problem:
 
 @pytest.mark.parametrize("attribute", ["build", "Net"])
 def test_a_factory_of_ones_own_gets_its_options(own_file, attribute):
-    model = build("models", "model", {"name": f"{own_file}:{attribute}", "depth": 7})
+    model = build(Model, "model", {"name": f"{own_file}:{attribute}", "depth": 7})
     network = model.build(5, 3, (8, 6))
     assert isinstance(model, Model)
     assert network.out.weight.shape == (5, 7) and network.body[0].weight.shape == (7, 3, 3, 3)
     assert network.size == (8, 6)
-    assert build("models", "model", f"{own_file}:{attribute}").build(5, 3, (8, 6)).out.in_features == 4
+    assert build(Model, "model", f"{own_file}:{attribute}").build(5, 3, (8, 6)).out.in_features == 4
 
 
 def test_a_factory_and_its_options_are_saved_and_read_again(own_file):
@@ -81,14 +82,14 @@ def test_a_factory_and_its_options_are_saved_and_read_again(own_file):
 )
 def test_options_that_a_factory_does_not_take_are_refused(own_file, options, complaint):
     with pytest.raises(VHLError, match=complaint) as caught:
-        build("models", "model", {"name": f"{own_file}:build", **options})
+        build(Model, "model", {"name": f"{own_file}:build", **options})
     assert str(caught.value).startswith(f"model = {own_file}:build: ")
 
 
 def test_a_factory_that_needs_more_than_is_given_is_refused(tmp_path):
     (tmp_path / "needy.py").write_text("def build(classes, channels, size, depth): ...\n")
     with pytest.raises(VHLError, match="missing a required argument: 'depth'"):
-        build("models", "model", f"{tmp_path / 'needy.py'}:build")
+        build(Model, "model", f"{tmp_path / 'needy.py'}:build")
 
 
 @pytest.mark.parametrize("kind", ["logits", "tap", "width"])
@@ -106,7 +107,7 @@ def test_a_network_of_ones_own_is_measured(own_file):
 
 @pytest.mark.parametrize("name", sorted(available("models")))
 def test_the_body_starts_alike_whatever_the_number_of_outputs(name):
-    model = build("models", "model", {"name": name, "width": 4})
+    model = build(Model, "model", {"name": name, "width": 4})
     states = []
     for outputs in (10, 20):
         torch.manual_seed(5)

@@ -6,6 +6,7 @@ import torch
 
 from vhl.config.registry import build
 from vhl.errors import VHLError
+from vhl.objectives.base import Objective
 from vhl.objectives.distances.supcon import SupCon
 from vhl.objectives.naive import Naive
 from vhl.objectives.vhl import VHL
@@ -88,7 +89,7 @@ def test_a_distance_of_ones_own_gets_vectors_of_both_sides(make_batch, recorder,
 
 def test_supcon_among_virtual_features_is_refused_with_another_distance(recorder):
     with pytest.raises(VHLError, match=r"objective = vhl: virtual_calibration .* set it to 0"):
-        build("objectives", "objective", {"name": "vhl", "distance": recorder[0], "virtual_calibration": 0.1})
+        build(Objective, "objective", {"name": "vhl", "distance": recorder[0], "virtual_calibration": 0.1})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from vhl.cli.parser import build_parser
+from vhl.cli.main import build_parser
 from vhl.experiment import Experiment
 from vhl.paper.contrast import BEST, FINAL, Measure, contrast
 from vhl.paper.document import renewed

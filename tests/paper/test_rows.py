@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from vhl.experiment import Experiment
+from vhl.experiment import Experiment, dotted
 from vhl.objectives.naive import Naive
 from vhl.paper.evidence import identity
 from vhl.paper.published import published
 from vhl.paper.row import Row
 from vhl.paper.rows import TABLES, rows
-from vhl.runs.dotted import dotted
 
 ALGORITHMS = ("fedavg", "fedprox", "scaffold", "fednova")
 DATASETS = ("cifar10", "fmnist", "svhn", "cifar100")

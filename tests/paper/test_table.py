@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from vhl.cli.parser import build_parser
+from vhl.cli.main import build_parser
 from vhl.paper.evidence import Evidence, identity
 from vhl.paper.lines import lines
 from vhl.paper.queue import Request, queue, select

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vhl.rounds.problem import Problem
 
 from vhl.experiment import Experiment
-from vhl.rounds.problem import Problem
 
 FOREIGN = """
 from torch import nn

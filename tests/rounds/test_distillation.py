@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from vhl.rounds.distillation import Distiller
+from vhl.training.stream import Stream
 
 from vhl.algorithms.base import Server, Update, Work
 from vhl.errors import VHLError
-from vhl.rounds.distillation import Distiller
 from vhl.rounds.simulation import Simulation
-from vhl.training.stream import Stream
 
 REAL = {"name": "noise", "per_class": 10, "crop": 1}
 """Forty images of four classes; to the distiller they are as real as any."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from vhl.training.stream import Stream
 
 from vhl.algorithms.base import Server
 from vhl.data.images import ImageSet, ImageStream
@@ -11,7 +12,6 @@ from vhl.models.vectors import FlatModel
 from vhl.rounds import evaluation
 from vhl.rounds.evaluation import Evaluator, look
 from vhl.training.precision import Precision
-from vhl.training.stream import Stream
 
 
 class _Echo(nn.Module):

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from vhl.rounds.workshop import Workshop
+from vhl.training.capture import REHEARSALS, Captured, Place
 
 from vhl.algorithms.fedavg import FedAvg
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.images import ImageSet
 from vhl.data.sources.base import Source
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.plain import Plain
 from vhl.rounds.simulation import Simulation
-from vhl.rounds.workshop import Workshop
-from vhl.training.capture import REHEARSALS, Captured, Place
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

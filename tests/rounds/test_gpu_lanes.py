@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vhl.experiment import Engine
+from vhl.config.sections import Engine
 from vhl.training import recipe
 from vhl.training.lanes import Lanes
 from vhl.training.task import Job

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.experiment import Experiment
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from vhl.rounds.problem import Problem
 
 from vhl.experiment import Experiment
-from vhl.rounds.problem import Problem
 from vhl.rounds.simulation import Simulation
 from vhl.training.lanes import Lanes
 

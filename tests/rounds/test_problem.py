@@ -7,12 +7,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from vhl.rounds.problem import Problem, choose_device
 
 from vhl.data.partitions.base import Partition
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
-from vhl.rounds.problem import Problem, choose_device
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from vhl.models._network import BatchNorm
+from vhl.rounds.workshop import Workshop
 
 from vhl.algorithms.base import Algorithm
 from vhl.algorithms.fedavg import FedAvg
 from vhl.algorithms.scaffold import SCAFFOLD
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
-from vhl.models._network import BatchNorm
 from vhl.rounds.simulation import Simulation, simulate
-from vhl.rounds.workshop import Workshop
 
 # As in the tests of algorithms: after round 1 the clients are (4, 0, 2) and (0, 14, 3.5), their weighted mean
 # is (1, 10.5, 3.125), and so is FedAvg's server. The third, where it takes part, comes to (100, 100, 100).

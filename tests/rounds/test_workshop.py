@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from vhl.rounds.problem import Problem
+from vhl.rounds.workshop import Shelf, Workshop
+from vhl.training.stream import Stream
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
+from vhl.config.sections import Engine, Seeds
 from vhl.data.images import ImageSet
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Seeds
 from vhl.models.base import Model
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
-from vhl.rounds.problem import Problem
 from vhl.rounds.simulation import Simulation
-from vhl.rounds.workshop import Shelf, Workshop
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Precision
-from vhl.training.stream import Stream
 from vhl.training.task import Job
 from vhl.training.trainer import Trainer
 

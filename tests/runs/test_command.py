@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from vhl.cli import settings
-from vhl.experiment import Experiment
+from vhl.experiment import Experiment, dotted
 from vhl.runs.command import command_of
-from vhl.runs.dotted import dotted
 
 USUAL = "vhl run data=digits partition=lda virtual=noise model=cnn objective=vhl algorithm=fedavg"
 

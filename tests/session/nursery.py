@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import torch
+from vhl.rounds.problem import Problem
 
 from vhl.experiment import Experiment
-from vhl.rounds.problem import Problem
 from vhl.session.session import Session
 
 

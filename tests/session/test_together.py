@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from vhl.rounds.workshop import Workshop
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.rounds.simulation import Simulation
-from vhl.rounds.workshop import Workshop
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 from vhl.session.session import Session

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
 from vhl.training.capture import REHEARSALS, Captured, CaptureError, first_line
 
 

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from vhl.training.fusion import compiled_pieces, fused_pieces
+from vhl.training.stream import Stream
 
 from vhl.algorithms.fedavg import FedAvg
 from vhl.algorithms.fedprox import FedProx
@@ -18,10 +20,8 @@ from vhl.objectives.naive import Naive
 from vhl.objectives.plain import Plain
 from vhl.objectives.vhl import VHL
 from vhl.training import fusion
-from vhl.training.fusion import compiled_pieces, fused_pieces
 from vhl.training.precision import Precision
 from vhl.training.step import plain_pieces
-from vhl.training.stream import Stream
 from vhl.training.task import Job
 from vhl.training.trainer import Trainer
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.scaffold import SCAFFOLD
-from vhl.experiment import Engine
+from vhl.config.sections import Engine
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.base import Batch

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from vhl.training.mosaic import MosaicStream, assemble
+from vhl.training.stream import Stream
 
 from vhl.algorithms.base import Work
 from vhl.data.images import ImageSet, ImageStream
 from vhl.rounds.metrics import describe_training
 from vhl.rounds.simulation import Simulation
-from vhl.training.mosaic import MosaicStream, assemble
-from vhl.training.stream import Stream
 
 PLAIN = (np.zeros(1), np.full(1, 1 / 255))
 """Statistics that leave pixels as they are."""

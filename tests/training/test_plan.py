@@ -5,13 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from vhl.training.plan import client_rng, draw_plan, steps_per_epoch
+from vhl.training.stream import Stream
 
 from vhl.data.images import ImageSet, ImageStream
 from vhl.objectives.plain import Plain
 from vhl.objectives.vfa import VFA
 from vhl.objectives.vhl import VHL
-from vhl.training.plan import client_rng, draw_plan, steps_per_epoch
-from vhl.training.stream import Stream
 
 
 def stream(count, **settings):

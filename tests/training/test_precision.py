@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vhl.experiment import Engine
+from vhl.config.sections import Engine
 from vhl.training.precision import Precision
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from vhl.training.capture import REHEARSALS, CaptureError
+from vhl.training.recipe import Recipe
 
 from vhl.objectives.plain import Plain
 from vhl.training import recipe
-from vhl.training.capture import REHEARSALS, CaptureError
-from vhl.training.recipe import Recipe
 from vhl.training.step import plain_pieces
 from vhl.training.task import Job
 from vhl.training.trainer import Trainer

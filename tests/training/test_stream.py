@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from vhl.training.stream import Stream
 
 from vhl.data.images import ImageSet, ImageStream
-from vhl.training.stream import Stream
 
 CPU = torch.device("cpu")
 MEAN, STD = np.array([0.2, 0.5, 0.7]), np.array([0.1, 0.25, 0.5])

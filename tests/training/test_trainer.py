@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from vhl.training.capture import REHEARSALS
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
@@ -12,7 +13,6 @@ from vhl.algorithms.scaffold import SCAFFOLD
 from vhl.models.cnn import CNN
 from vhl.objectives.vhl import VHL
 from vhl.rounds.simulation import Simulation, State
-from vhl.training.capture import REHEARSALS
 from vhl.training.step import plain_pieces
 from vhl.training.task import MOMENTUM, Job
 from vhl.training.trainer import Trainer

@@ -12,6 +12,7 @@ from vhl.config.registry import build
 from vhl.data.images import ImageSet
 from vhl.data.sources.digits import Digits
 from vhl.errors import VHLError
+from vhl.virtual.base import Generator
 from vhl.virtual.dataset import LabelledDataset
 from vhl.virtual.sets import virtual_set
 
@@ -76,19 +77,19 @@ def test_too_few_classes_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["dataset:digits", {"name": "dataset", "source": {"name": "digits"}}])
 def test_named_in_an_experiment(given: object) -> None:
-    assert build("generators", "virtual", given) == LabelledDataset(source=Digits())
+    assert build(Generator, "virtual", given) == LabelledDataset(source=Digits())
 
 
 def test_options_of_the_nested_source_survive_a_round_trip() -> None:
-    generator = build("generators", "virtual", {"name": "dataset", "source": {"name": "digits", "size": 12}})
+    generator = build(Generator, "virtual", {"name": "dataset", "source": {"name": "digits", "size": 12}})
 
-    assert build("generators", "virtual", generator.model_dump(mode="json")) == generator
+    assert build(Generator, "virtual", generator.model_dump(mode="json")) == generator
     assert generator.model_dump()["source"]["size"] == 12
 
 
 def test_an_unknown_source_is_named() -> None:
     with pytest.raises(VHLError, match="did you mean 'digits'"):
-        build("generators", "virtual", "dataset:digit")
+        build(Generator, "virtual", "dataset:digit")
 
 
 def test_not_kept_a_second_time(tmp_path: Path) -> None:
@@ -99,4 +100,4 @@ def test_not_kept_a_second_time(tmp_path: Path) -> None:
 
 def test_how_many_classes_there_are(tmp_path: Path) -> None:
     assert LabelledDataset(source=Digits()).known_classes(0) == 10
-    assert build("generators", "virtual", "noise").known_classes(0) is None
+    assert build(Generator, "virtual", "noise").known_classes(0) is None

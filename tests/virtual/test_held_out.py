@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vhl.config.registry import build
-from vhl.virtual.base import Workplace
+from vhl.virtual.base import Generator, Workplace
 
 SHAPE = (8, 8, 1)
 DRAWN = ["noise", {"name": "stylegan", "width": 8}, "decoder"]
@@ -17,7 +17,7 @@ DRAWN = ["noise", {"name": "stylegan", "width": 8}, "decoder"]
 
 @pytest.mark.parametrize("generator", DRAWN, ids=["noise", "stylegan", "decoder"])
 def test_classes_are_the_same_and_samples_are_others(generator: Any) -> None:
-    made: Any = build("generators", "virtual", generator)
+    made: Any = build(Generator, "virtual", generator)
     train, held_out = made.generate(3, 60, SHAPE, 4), made.held_out(3, 60, SHAPE, 4)
     assert held_out.labels.tolist() == train.labels.tolist()
     flat, fresh = train.images.reshape(180, -1).astype(float), held_out.images.reshape(180, -1).astype(float)
@@ -30,7 +30,7 @@ def test_classes_are_the_same_and_samples_are_others(generator: Any) -> None:
 
 
 def test_of_a_dataset_they_are_its_test_images(tmp_path: Path) -> None:
-    made: Any = build("generators", "virtual", "dataset:digits")
+    made: Any = build(Generator, "virtual", "dataset:digits")
     place = Workplace(data_dir=tmp_path)
     digits = made.source.load(tmp_path, 0)
     held_out = made.held_out(10, 10_000, digits.test.shape, 0, place)

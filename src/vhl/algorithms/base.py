@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from vhl.experiment import Training
+    from vhl.config.sections import Training
     from vhl.models.vectors import FlatModel
     from vhl.objectives.base import Batch
     from vhl.virtual.base import Generator
@@ -171,6 +171,8 @@ class Images(Protocol):
 
 class Algorithm(Component):
     """A federated algorithm; a method states only its difference from FedAvg."""
+
+    room: ClassVar[str] = "algorithms"
 
     def server_state(self, parameters: Tensor) -> Vectors:
         """Vectors that the server keeps between rounds, as they are before the first."""

@@ -29,7 +29,7 @@ class FedDF(FedAvg):
     with cosine decay, and keeps the state that does best on validation images.
     """
 
-    images: Annotated[SerializeAsAny[Generator], part("generators", "algorithm.images")] | None = Field(
+    images: Annotated[SerializeAsAny[Generator], part(Generator, "algorithm.images")] | None = Field(
         None, description="what to distil on, as dataset:cifar100 or noise; unset is fresh noise every step"
     )
     batch_size: int | None = Field(

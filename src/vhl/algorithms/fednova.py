@@ -11,7 +11,7 @@ from vhl.algorithms.fedavg import FedAvg
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vhl.experiment import Training
+    from vhl.config.sections import Training
 
 
 class FedNova(FedAvg):

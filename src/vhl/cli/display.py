@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,8 +20,10 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from vhl import text as words
-from vhl.runs.compare import Comparison, Mean, Row
-from vhl.runs.record import Record
+
+if TYPE_CHECKING:
+    from vhl.runs.compare import Comparison, Mean, Row
+    from vhl.runs.record import Record
 
 
 class _Console(Console):
@@ -34,6 +36,11 @@ console = _Console(highlight=False)
 errors = _Console(stderr=True, highlight=False)
 if not console.is_terminal:
     console.width = 140  # a log file has no edge: keep tables whole
+
+
+def say(text: str, to: Console | None = None) -> None:
+    """Print a text as it is: not wrapped, and without markup."""
+    (to or console).print(text, markup=False, soft_wrap=True)
 
 
 def percent(value: float | None) -> str:
@@ -61,9 +68,9 @@ class Board:
     def begin(self, title: str, rounds: int, done: int) -> None:
         """A run starts, or goes on: its first round may take minutes."""
         if not console.is_terminal:
-            console.print(f"{title}: {words.rounds(rounds - done)} to go", markup=False, soft_wrap=True)
+            say(f"{title}: {words.rounds(rounds - done)} to go")
         elif not self._several:
-            console.print(title, markup=False, soft_wrap=True)  # above the bar: 80 columns do not hold both
+            say(title)  # above the bar: 80 columns do not hold both
         self._bars.start()
         # Of a long name the end: there stands what tells runs apart.
         name = title if len(title) <= _NAME else f"…{title[1 - _NAME :]}"

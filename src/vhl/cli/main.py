@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from vhl.cli.parser import build_parser
+from vhl.cli.arguments import Parser
+from vhl.cli.commands import COMMANDS
 from vhl.errors import VHLError
+from vhl.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its module under ``vhl.cli`` is imported only then."""
+    """Run one command; says its exit code."""
     parsed = _parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)  # a cluster's polite kill ends as cleanly as Ctrl-C
     try:
-        command = importlib.import_module(f"vhl.cli.commands.{parsed.command}")
-        return int(command.main(parsed) or 0)
+        parsed.main(parsed)
     except VHLError as error:
         print(f"vhl: {error}", file=sys.stderr)  # noqa: T201
         return 2
@@ -29,7 +29,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `vhl ... | head` is no error
-        return 0
+    return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="vhl",
+        description="Federated learning on non-IID data, with and without Virtual Homogeneity Learning.",
+        epilog="Start with: vhl run data=digits objective=vhl rounds=50",
+    )
+    parser.add_argument("--version", action="version", version=f"vhl {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    return parser
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from vhl.cli.display import Board, console, making_images, percent
+from vhl.cli.display import Board, comparison_table, console, making_images, percent, say
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.report.content import content
@@ -33,6 +33,40 @@ _SHOWN = 5  # classes that a note names
 _ON_A_GPU = 4  # runs side by side; each keeps its own captured steps in the GPU's memory
 
 
+def with_seeds(experiment: Experiment, seeds: list[int] | None) -> list[Experiment]:
+    """The experiment once for each seed; the data's seed stays, so that every run solves the same problem."""
+    if seeds is None:
+        return [experiment]
+    repeats = []
+    for seed in seeds:
+        same = dict.fromkeys(("model", "sampling", "batches"), seed)
+        name = f"{experiment.name}-seed{seed}" if experiment.name else ""
+        repeats.append(experiment.with_(seeds=same, name=name))
+    return repeats
+
+
+def run_and_report(
+    experiments: Sequence[Experiment], runs: Path, page: str, arguments: argparse.Namespace, *, resume: bool
+) -> dict[str, VHLError]:
+    """Run the experiments, compare them and write their page; says by name what went wrong."""
+    with _live(experiments, runs, arguments):
+        folders, failed = run_all(
+            experiments,
+            runs,
+            resume=resume,
+            data_dir=arguments.data_dir,
+            at_once=arguments.at_once,
+            track=arguments.track,
+        )
+    if folders and len(experiments) > 1:
+        console.print(comparison_table(compare(folders)))
+    if folders:
+        file = folders[0].path / "report.html" if len(folders) == 1 else runs / page
+        write_report(folders, file)
+        say(f"report: {file}")
+    return failed
+
+
 def run_all(
     experiments: Sequence[Experiment],
     runs: Path,
@@ -51,11 +85,22 @@ def run_all(
     """
     choose_threads()
     shared = Shared()
-    if at_once is None:
-        on_gpu = choose_device(experiments[0].device).type == "cuda"
-        at_once = min(_ON_A_GPU, len(experiments)) if on_gpu else 1
+    at_once = at_once or _usually_at_once(experiments)
     board = Board(at_once)
-    sessions = [_session(e, runs, resume, data_dir, shared, track, board) for e in experiments]
+    sessions = [
+        Session(
+            experiment,
+            runs,
+            resume=resume,
+            data_dir=data_dir,
+            on_progress=making_images(),
+            on_note=board.note,
+            on_start=lambda experiment, done: board.begin(experiment.name, experiment.rounds, done),
+            shared=shared,
+            trackers=named(track),
+        )
+        for experiment in experiments
+    ]
     folders: list[RunFolder] = []
     failed: dict[str, VHLError] = {}
     try:
@@ -80,8 +125,13 @@ def run_all(
     return sorted(folders, key=order.index), failed
 
 
+def _usually_at_once(experiments: Sequence[Experiment]) -> int:
+    on_gpu = choose_device(experiments[0].device).type == "cuda"
+    return min(_ON_A_GPU, len(experiments)) if on_gpu else 1
+
+
 @contextmanager
-def live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Namespace) -> Iterator[None]:
+def _live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Namespace) -> Iterator[None]:
     """With ``--live`` the runs' page is served while they train."""
     if not arguments.live:
         yield
@@ -92,38 +142,8 @@ def live(experiments: Sequence[Experiment], runs: Path, arguments: argparse.Name
         return content([folder for folder in folders if folder.exists])
 
     with serving(begun, arguments.host, arguments.port) as server:
-        console.print(f"Open {server.url} in a browser to watch.", markup=False, soft_wrap=True)
+        say(f"Open {server.url} in a browser to watch.")
         yield
-
-
-def report(folders: Sequence[RunFolder], several: Path) -> None:
-    """Write the page of what was run, and say where: in the run's own folder, or of ``several`` there."""
-    if folders:
-        file = folders[0].path / "report.html" if len(folders) == 1 else several
-        write_report(folders, file)
-        console.print(f"report: {file}", markup=False, soft_wrap=True)
-
-
-def _session(
-    experiment: Experiment,
-    runs: Path,
-    resume: bool,
-    data_dir: Path | None,
-    shared: Shared,
-    track: Sequence[str],
-    board: Board,
-) -> Session:
-    return Session(
-        experiment,
-        runs,
-        resume=resume,
-        data_dir=data_dir,
-        on_progress=making_images(),
-        on_note=board.note,
-        on_start=lambda experiment, done: board.begin(experiment.name, experiment.rounds, done),
-        shared=shared,
-        trackers=named(track),
-    )
 
 
 def _say_what_was_reached(session: Session, board: Board) -> None:

@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from datetime import date, time
 from pathlib import Path
 from typing import Any
 
+from vhl.config.layers import nest, parse_value, read_toml
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import exists
 from vhl.runs.folder import RunFolder
 
 
-def parse_value(text: str) -> Any:
-    """A TOML value where the text is one, else the text itself.
+def split_values(text: str) -> list[str]:
+    """Split at commas that stand outside brackets, braces and quotes.
 
-    >>> [parse_value(text) for text in ("3", "0.5", "true", "[1, 2]", "fedprox", "folder:my images")]
-    [3, 0.5, True, [1, 2], 'fedprox', 'folder:my images']
-    >>> parse_value("2022-07-17")  # no setting is a date, but a name may look like one
-    '2022-07-17'
+    >>> split_values('fedavg,{name="fedprox", mu=0.1},[1,2]')
+    ['fedavg', '{name="fedprox", mu=0.1}', '[1,2]']
     """
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text
-    is_setting = len(parsed) == 1 and not isinstance(parsed["value"], (date, time))
-    return parsed["value"] if is_setting else text
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += (character in "[{") - (character in "]}") if not quote else 0
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
-def nest(key: str, value: Any) -> dict[str, Any]:
-    """``a.b.c`` and a value as nested tables.
-
-    >>> nest("algorithm.mu", 0.1)
-    {'algorithm': {'mu': 0.1}}
-    """
-    head, _, rest = key.partition(".")
-    return {head: nest(rest, value) if rest else value}
-
-
-Layer = Path | Mapping[str, Any]
-
-
-def split(arguments: Sequence[str]) -> tuple[list[Layer], list[tuple[str, str]]]:
-    """Files first, then KEY=VALUE pairs."""
-    files: list[Layer] = []
+def split(arguments: Sequence[str]) -> tuple[list[Mapping[str, Any]], list[tuple[str, str]]]:
+    """The settings in files first, a layer each; then KEY=VALUE pairs."""
+    files: list[Mapping[str, Any]] = []
     pairs = []
     for argument in arguments:
         key, equals, value = argument.partition("=")
@@ -53,21 +43,20 @@ def split(arguments: Sequence[str]) -> tuple[list[Layer], list[tuple[str, str]]]
         if equals and not there:
             pairs.append((key.strip(), value.strip()))
         elif argument.endswith(".toml") or there:
-            files += _layers(Path(argument))
+            files.append(_read(Path(argument)))
         else:
             raise VHLError(
                 f"{argument!r} is neither a file nor KEY=VALUE; try rounds=50, or `vhl help` for the keys."
             )
-    pairs.sort(key=lambda pair: pair[0] != "profile")  # so that what is set beside a profile wins over it
     return files, pairs
 
 
-def _layers(path: Path) -> list[Layer]:
+def _read(path: Path) -> dict[str, Any]:
     """A file's settings, or a run folder's: its name is what the folder is called now."""
     if not path.is_dir():
-        return [path]
+        return read_toml(path)
     RunFolder(path).remember_files()
-    return [path / "experiment.toml", {"name": _named(path).name}]
+    return {**read_toml(path / "experiment.toml"), "name": _named(path).name}
 
 
 def _named(path: Path) -> Path:
@@ -81,11 +70,17 @@ def run_folder(arguments: Sequence[str]) -> Path | None:
     return _named(Path(found[-1])) if found else None
 
 
-def read(arguments: Sequence[str]) -> Experiment:
-    """The experiment that files and settings describe; later ones win."""
+def sets(key: str, arguments: Sequence[str]) -> bool:
+    """Whether files or settings say something of a part, a section or a setting."""
+    files, pairs = split(arguments)
+    return any(key in layer for layer in (*files, *(nest(word, value) for word, value in pairs)))
+
+
+def read(arguments: Sequence[str], usual: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment that files and settings describe; later ones win, all over the usual ones."""
     files, pairs = split(arguments)
     try:
-        return Experiment.read(*files, *[nest(key, parse_value(value)) for key, value in pairs])
+        return Experiment.read(usual or {}, *files, *[nest(key, parse_value(value)) for key, value in pairs])
     except VHLError as error:
         for key, value in pairs:
             if "," in value and repr(value) in str(error):

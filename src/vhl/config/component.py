@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -12,6 +12,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+
+from vhl.config.listing import name_of
 
 _UNSET = "unset"  # stands for None where None is not the default: a table cannot hold it
 
@@ -30,6 +32,9 @@ class Component(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    room: ClassVar[str]
+    """Its list in :mod:`vhl.config.listing`; said by the base class that all in it inherit from."""
+
     primary: ClassVar[str | None] = None
     """The field that ``NAME:VALUE`` sets, as the path in ``folder:PATH``."""
 
@@ -38,12 +43,15 @@ class Component(BaseModel):
 
     name: str = Field("", description="which one: see `vhl help`, or FILE.py:CLASS for your own")
 
+    @classmethod
+    def adopt(cls, name: str, found: Any) -> type[Self] | None:
+        """The class of this room that ``found`` is, whatever a user named; none where it is no such class."""
+        return found if isinstance(found, type) and issubclass(found, cls) else None
+
     @model_validator(mode="before")
     @classmethod
     def _read_table(cls, fields: Any) -> Any:
         """Carry the name under which the class is found again, and read ``"unset"``."""
-        from vhl.config.registry import name_of
-
         if not isinstance(fields, dict):
             return fields
         optional = [

@@ -1,14 +1,11 @@
-"""Finding components by name: built in, from another package, or from a user's own file.
+"""Finding a component's class by its name, and making the component.
 
-A built-in component's name is its module (``vhl.algorithms.fedprox`` is ``fedprox``); a module that holds a
-family gives each class its own lower-case name (``resnet18``). Listing reads the source text, so it needs no
-import of torch. Other packages register through the entry-point groups ``vhl.algorithms`` and so on; a
-user's own file is ``my_method.py:MyMethod``.
+A name is one of the :mod:`~vhl.config.listing`, or says where a class of the user's own is:
+``my_method.py:MyMethod`` in a file, ``package.module:MyMethod`` in an installed module.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
 import importlib
 import importlib.util
@@ -16,74 +13,81 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from vhl.config.component import Component
+from vhl.config.listing import available, name_of, remember_name
 from vhl.errors import VHLError
 
-ROOMS = {
-    "sources": "vhl.data.sources",
-    "partitions": "vhl.data.partitions",
-    "generators": "vhl.virtual",
-    "models": "vhl.models",
-    "objectives": "vhl.objectives",
-    "distances": "vhl.objectives.distances",
-    "algorithms": "vhl.algorithms",
-}
+C = TypeVar("C", bound=Component)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Where a component is defined, and the first line of its docstring."""
+def build(base: type[C], where: str, given: Any, default: str | None = None) -> C:
+    """Make a component from ``"name"``, ``"name:VALUE"`` or a table (without a name: of ``default``).
 
-    module: str
-    attribute: str
-    summary: str
-
-    def load(self) -> Any:
-        return getattr(importlib.import_module(self.module), self.attribute)
-
-
-@cache
-def available(room: str) -> dict[str, Entry]:
-    """Every component of a room by name, without importing any of them."""
-    package = ROOMS[room]
-    found: dict[str, Entry] = {}
-    for file in sorted((Path(__file__).parents[1] / Path(*package.split(".")[1:])).glob("*.py")):
-        if file.stem.startswith("_") or file.stem == "base":
-            continue
-        classes = _public_subclasses(file)
-        for node in classes:
-            name = file.stem.replace("_", "-") if len(classes) == 1 else node.name.lower()
-            summary = (ast.get_docstring(node) or "").split("\n")[0]
-            found[name] = Entry(f"{package}.{file.stem}", node.name, summary)
-    for point in entry_points(group=f"vhl.{room}"):
-        found[point.name] = Entry(point.module, point.attr, f"from {point.module}")
-    return found
+    ``base`` is what components of its room inherit from, ``where`` the dotted key that a complaint names.
+    """
+    if isinstance(given, base):
+        return given
+    table = {"name": given} if isinstance(given, str) else given
+    if default is not None and isinstance(table, Mapping):
+        table = {"name": default, **table}
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        raise VHLError(f"{where} must be a name or a table with a name, not {given!r}.")
+    cls, options = identify(base, table)
+    try:
+        return cls(**options)
+    except ValidationError as error:
+        raise explain(error, where, cls) from None
 
 
-def _public_subclasses(file: Path) -> list[ast.ClassDef]:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    return [n for n in tree.body if isinstance(n, ast.ClassDef) and n.bases and not n.name.startswith("_")]
+def part(base: type[Component], where: str, default: str | None = None) -> BeforeValidator:
+    """A pydantic validator for a field that holds a component; ``where`` is its dotted key."""
+    return BeforeValidator(lambda given: build(base, where, given, default))
 
 
-_names: dict[type, str] = {}
+def identify(base: type[C], table: Mapping[str, Any]) -> tuple[type[C], dict[str, Any]]:
+    """The class a table names and the options it sets; ``name:VALUE`` sets the class's primary option."""
+    name, options = table["name"], {k: v for k, v in table.items() if k != "name"}
+    head, _, value = name.partition(":")
+    if not value or head not in available(base.room):
+        return find(base, name), options
+    cls = find(base, head)
+    if cls.primary is None:
+        raise VHLError(f"{head} takes no value after a colon; write {head} alone instead of {name!r}.")
+    return cls, {cls.primary: value, **options}
 
 
-def name_of(cls: type) -> str:
-    """The name under which a component class is found again."""
-    for room in ROOMS:
-        for name, entry in available(room).items():
-            if (entry.module, entry.attribute) == (cls.__module__, cls.__qualname__):
-                return name
-    return _names.get(cls, f"{cls.__module__}:{cls.__qualname__}")
+def find(base: type[C], name: str) -> type[C]:
+    """The class of ``base``'s room that is called ``name``."""
+    found = _load(base.room, name)
+    cls = base.adopt(name, found)
+    if cls is None:
+        raise VHLError(f"{name} is no {_one_of(base.room)}; subclass {base.__module__}.{base.__name__}.")
+    _refuse_mistyped(name, cls, base)
+    remember_name(cls, name)
+    return cls
+
+
+def _one_of(room: str) -> str:
+    return room.removesuffix("s")
+
+
+def _refuse_mistyped(name: str, cls: type, base: type) -> None:
+    """A method called almost like one of the base's would never be called, and nobody would see it."""
+    theirs = set(dir(base)) - set(dir(Component))
+    for method in sorted(set(dir(cls)) - set(dir(base))):
+        near = difflib.get_close_matches(method, theirs, n=1, cutoff=0.8)
+        if near and not method.startswith("_"):
+            raise VHLError(
+                f"{name} defines {method!r}, which vhl never calls; did you mean {near[0]!r}? "
+                "If not, give it another name, or an underscore in front."
+            )
 
 
 _installed_only = ContextVar("installed_only", default=False)
@@ -99,6 +103,20 @@ def installed_only() -> Iterator[None]:
         _installed_only.reset(token)
 
 
+def _load(room: str, name: str) -> Any:
+    """What is called ``name``, whatever it is."""
+    if name in available(room):
+        return available(room)[name].load()
+    if ":" in name:
+        if _installed_only.get():
+            raise VHLError(f"{name!r} is no part of the package installed here.")
+        place = name.rpartition(":")[0]
+        return _load_own(name, own_file(place).resolve() if place.endswith(".py") else None)
+    if name.endswith(".py"):
+        raise VHLError(f"{name!r} is a file; add the class in it that you mean, as in {name}:MyClass.")
+    raise VHLError(f"There is no {_one_of(room)} called {name!r}{suggest(name, available(room))}")
+
+
 _elsewhere: dict[str, Path] = {}
 
 
@@ -112,36 +130,16 @@ def own_file(place: str) -> Path:
     return Path(place) if Path(place).is_file() else _elsewhere.get(place, Path(place))
 
 
-def find(room: str, name: str) -> Any:
-    """The class called ``name``, or what ``FILE.py:CLASS`` or ``package.module:CLASS`` points to."""
-    if name in available(room):
-        loaded = available(room)[name].load()
-        _names.setdefault(loaded, name)  # a package may register a class that it defines elsewhere
-        return loaded
-    if ":" in name:
-        if _installed_only.get():
-            raise VHLError(f"{name!r} is no part of the package installed here.")
-        place = name.rpartition(":")[0]
-        return _load_own(name, own_file(place).resolve() if place.endswith(".py") else None)
-    singular = room.removesuffix("s")
-    if name.endswith(".py"):
-        raise VHLError(f"{name!r} is a file; add the class in it that you mean, as in {name}:MyClass.")
-    raise VHLError(f"There is no {singular} called {name!r}{suggest(name, available(room))}")
-
-
 @cache
 def _load_own(name: str, file: Path | None) -> Any:
     place, _, attribute = name.rpartition(":")
     module = _load_file(file, place) if file is not None else _import(place, name)
     try:
-        loaded = getattr(module, attribute)
+        return getattr(module, attribute)
     except AttributeError:
         raise VHLError(
             f"{place} defines no {attribute!r}; check the name after the colon in {name!r}."
         ) from None
-    if isinstance(loaded, type):
-        _names[loaded] = name
-    return loaded
 
 
 def _load_file(file: Path, place: str) -> ModuleType:
@@ -176,62 +174,6 @@ def suggest(word: str, options: Iterable[str], lists: str = "vhl help") -> str:
     if len(options) > 20:
         return f"; `{lists}` lists them."
     return f"; choose from {', '.join(sorted(options))}."
-
-
-def build(room: str, where: str, given: Any, default: str | None = None) -> Component:
-    """Make a component from ``"name"``, ``"name:VALUE"`` or a table (without a name: of ``default``)."""
-    if isinstance(given, Component):
-        return given
-    table = {"name": given} if isinstance(given, str) else given
-    if default is not None and isinstance(table, Mapping):
-        table = {"name": default, **table}
-    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
-        raise VHLError(f"{where} must be a name or a table with a name, not {given!r}.")
-    cls, options = identify(room, table)
-    try:
-        return cls(**options)
-    except ValidationError as error:
-        raise explain(error, where, cls) from None
-
-
-def identify(room: str, table: Mapping[str, Any]) -> tuple[type[Component], dict[str, Any]]:
-    """The class a table names and the options it sets; ``name:VALUE`` sets the class's primary option."""
-    name, options = table["name"], {k: v for k, v in table.items() if k != "name"}
-    head, _, value = name.partition(":")
-    if value and head in available(room):
-        cls = find(room, head)
-        if cls.primary is None:
-            raise VHLError(f"{head} takes no value after a colon; write {head} alone instead of {name!r}.")
-        return cls, {cls.primary: value, **options}
-    cls, singular = find(room, name), room.removesuffix("s")
-    is_component = isinstance(cls, type) and issubclass(cls, Component)
-    base = getattr(importlib.import_module(f"{ROOMS[room]}.base"), singular.capitalize())
-    if room == "models" and callable(cls) and not is_component:
-        from vhl.models.base import factory_model
-
-        cls = factory_model(name, cls)
-    elif not (is_component and issubclass(cls, base)):
-        raise VHLError(f"{name} is no {singular}; subclass {base.__module__}.{base.__name__}.")
-    else:
-        _refuse_mistyped(name, cls, base)
-    return cls, options
-
-
-def _refuse_mistyped(name: str, cls: type, base: type) -> None:
-    """A method called almost like one of the base's would never be called, and nobody would see it."""
-    theirs = set(dir(base)) - set(dir(Component))
-    for method in sorted(set(dir(cls)) - set(dir(base))):
-        near = difflib.get_close_matches(method, theirs, n=1, cutoff=0.8)
-        if near and not method.startswith("_"):
-            raise VHLError(
-                f"{name} defines {method!r}, which vhl never calls; did you mean {near[0]!r}? "
-                "If not, give it another name, or an underscore in front."
-            )
-
-
-def part(room: str, where: str, default: str | None = None) -> BeforeValidator:
-    """A pydantic validator for a field that holds a component of ``room``; ``where`` is its dotted key."""
-    return BeforeValidator(lambda given: build(room, where, given, default))
 
 
 def explain(error: ValidationError, where: str, cls: type[BaseModel]) -> VHLError:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
-from vhl.config.registry import available, build
+from vhl.config.listing import available
+from vhl.config.registry import build
 from vhl.data.images import Dataset
 from vhl.data.sources._official import Fingerprint
 from vhl.data.sources.base import Source
@@ -29,7 +30,7 @@ class Report:
 
 def check(name: str, data_dir: Path) -> Report:
     """Read all files of a source (also ``folder:PATH``) and compare them with the official ones."""
-    source = cast(Source, build("sources", "source", name))
+    source = build(Source, "source", name)
     try:
         dataset = source.read(data_dir, seed=0)
     except VHLError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -27,7 +26,7 @@ def get(name: str, data_dir: Path, *, console: Console | None = None, timeout: f
     ``timeout`` is how many seconds a server may stay silent. Progress is shown on ``console`` (standard error
     unless given): a bar on a terminal, plain lines elsewhere.
     """
-    source = cast(type[Source], identify("sources", {"name": name})[0])
+    source = identify(Source, {"name": name})[0]
     if source.primary is not None:
         raise VHLError(f"{name} reads your own images; there is nothing to fetch.")
     if source.fingerprint is not None and check(name, data_dir).official:

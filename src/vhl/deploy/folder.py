@@ -9,11 +9,11 @@ from typing import Any
 
 import tomli_w
 
-from vhl import __version__
 from vhl.config.registry import suggest
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import write_bytes
+from vhl.version import __version__
 
 SETTINGS: dict[str, tuple[str | int | bool, str]] = {
     "sites": (2, "sites to wait for at the start"),

@@ -191,8 +191,7 @@ def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
         dataset = source.load(directory, seed)
         mean, std = source.statistics(dataset.train.images)
         return terms.fit(dataset), replace(terms, mean=tuple(mean.tolist()), std=tuple(std.tolist()))
-    given = build("sources", "test", settings.test)
-    assert isinstance(given, Source)
+    given = build(Source, "test", settings.test)
     sized = given.model_copy(update={"size": terms.shape[0], "channels": terms.shape[2]})
     dataset = terms.fit(sized.load(directory, seed))
     both = ImageSet(

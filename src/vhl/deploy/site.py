@@ -229,8 +229,7 @@ def _state_name(round_: int) -> str:
 
 def _own_source(words: str, settings: Source) -> Source:
     """The site's source with the experiment's settings, as far as it has them."""
-    own = build("sources", "data", words)
-    assert isinstance(own, Source)
+    own = build(Source, "data", words)
     common = set(type(own).model_fields) & set(type(settings).model_fields) - {"name", "path"}
     laid_over = {key: value for key in common if (value := getattr(settings, key)) is not None}
     return own.model_copy(update=laid_over)

@@ -62,9 +62,8 @@ class VirtualHomogeneity:
         head: str | None = None,
         seed: int = 0,
     ) -> None:
-        generator = build("generators", "virtual", virtual, "noise")
-        chosen = build("objectives", "objective", objective, "vhl")
-        assert isinstance(generator, Generator) and isinstance(chosen, Objective)
+        generator = build(Generator, "virtual", virtual, "noise")
+        chosen = build(Objective, "objective", objective, "vhl")
         if chosen.pretraining is not None:
             raise VHLError(
                 f"objective = {chosen.name} trains before the first round, which a loss cannot do; "

@@ -27,8 +27,7 @@ _MOST = 10**12  # samples or steps that a client can have
 
 def find_algorithm(given: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     """An algorithm by its name (``"scaffold"``) or table, of those that need no more than is here."""
-    algorithm = build("algorithms", "algorithm", given)
-    assert isinstance(algorithm, Algorithm)
+    algorithm = build(Algorithm, "algorithm", given)
     if algorithm.references or type(algorithm).after_round is not Algorithm.after_round:
         raise VHLError(
             f"{algorithm.name} needs more than a strategy and a loop (other models, or data at the server); "

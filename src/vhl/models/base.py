@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from vhl.config.component import Component
-from vhl.config.registry import _names
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,10 +25,20 @@ class Model(Component):
     other taps may be maps of any shape. A new model is one file with a class that overrides :meth:`build`.
     """
 
+    room: ClassVar[str] = "models"
+
     start: str | None = Field(
         None,
         description="safetensors file to start from, as of `vhl export`; a head of another width is fresh",
     )
+
+    @classmethod
+    def adopt(cls, name: str, found: Any) -> type[Self] | None:
+        """A user may also name a function, or a network's class, that is called to build the network."""
+        if not callable(found) or (isinstance(found, type) and issubclass(found, Component)):
+            return super().adopt(name, found)
+        made = _factory_model(name, found)
+        return made if issubclass(made, cls) else None
 
     def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
         """A freshly initialised network for images of ``channels`` × ``size``: body first, classifier last.
@@ -40,7 +49,7 @@ class Model(Component):
 
 
 @cache
-def factory_model(name: str, factory: Callable[..., nn.Module]) -> type[Model]:
+def _factory_model(name: str, factory: Callable[..., nn.Module]) -> type[Model]:
     """A model around a user's own ``build(classes, channels, size, **options)``."""
 
     class FactoryModel(Model):
@@ -62,5 +71,4 @@ def factory_model(name: str, factory: Callable[..., nn.Module]) -> type[Model]:
         def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
             return factory(**self._arguments(classes, channels, size))
 
-    _names[FactoryModel] = name
     return FactoryModel

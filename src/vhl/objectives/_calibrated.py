@@ -18,7 +18,7 @@ class Calibrated(Objective):
 
     calibration: float = Field(1.0, ge=0, description="λ: weight of the pull")
     tap: str = Field("last", description="feature to calibrate: last, stage1 ..., or shallow, middle, deep")
-    distance: Annotated[SerializeAsAny[Distance], part("distances", "objective.distance", "supcon")] = Field(
+    distance: Annotated[SerializeAsAny[Distance], part(Distance, "objective.distance", "supcon")] = Field(
         default_factory=SupCon, description="the distance d of equation 4"
     )
 

@@ -58,6 +58,8 @@ class Pretraining(BaseModel):
 class Objective(Component):
     """The loss that clients minimise, whatever the federated algorithm; the base for plain training."""
 
+    room: ClassVar[str] = "objectives"
+
     uses_virtual: ClassVar[bool] = False
     """Whether it needs the virtual set."""
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vhl.experiment import Experiment, Profile
+from vhl.experiment import Experiment, Profile, dotted
 from vhl.paper.row import Row
 from vhl.runs.compare import NO_DIFFERENCE, REPEATED, judged
 from vhl.runs.digest import Digest
-from vhl.runs.dotted import dotted
 
 Runs = Mapping[int, Digest]
 """Repetitions of one experiment, by seed."""

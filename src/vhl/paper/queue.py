@@ -13,12 +13,11 @@ from vhl.algorithms.base import Algorithm
 from vhl.algorithms.feddf import FedDF
 from vhl.config.registry import build, suggest
 from vhl.errors import VHLError
-from vhl.experiment import Experiment, Profile
+from vhl.experiment import Experiment, Profile, dotted
 from vhl.objectives.base import Objective
 from vhl.paper.evidence import Evidence, generator, identity
 from vhl.paper.row import GENERATOR, Row
 from vhl.paper.rows import rows
-from vhl.runs.dotted import dotted
 
 _IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
 _MODELS = {"resnet8": 0.022, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
@@ -123,13 +122,11 @@ def cost(row: Row) -> float:
     """Images that a row trains on, as if each went through ResNet-18; roughly."""
     settings = row.settings
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
-    objective = build("objectives", "objective", settings["objective"])
-    assert isinstance(objective, Objective)
+    objective = build(Objective, "objective", settings["objective"])
     images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"]
     virtual = objective.virtual_images(128)
     images *= settings["clients_per_round"] / clients * (1 + (0 if virtual is None else virtual.places / 128))
-    algorithm = build("algorithms", "algorithm", settings["algorithm"])
-    assert isinstance(algorithm, Algorithm)
+    algorithm = build(Algorithm, "algorithm", settings["algorithm"])
     if isinstance(algorithm, FedDF):  # a teacher goes forward alone: a third of a step
         images += algorithm.steps * algorithm.batch * (1 + settings["clients_per_round"] / 3)
     return float(images * settings["rounds"] * _MODELS[_named(settings["model"])[0]])

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from vhl import __version__
 from vhl.errors import VHLError
+from vhl.experiment import dotted
 from vhl.files import read_json
 from vhl.models.files import read_tensors
 from vhl.report.embedding import embed
@@ -23,9 +23,9 @@ from vhl.report.looks import DARK, DASHES, LIGHT, MOST_CLIENTS, windows
 from vhl.report.verdict import Gain, find_partners, verdicts
 from vhl.runs.command import command_of
 from vhl.runs.compare import LAST, Comparison, Result, Row, compare
-from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
+from vhl.version import __version__
 
 POINTS = 800
 """Samples in one picture of features: t-SNE takes seconds for so many."""

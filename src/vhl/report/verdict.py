@@ -11,9 +11,8 @@ from itertools import accumulate
 from typing import Any
 
 from vhl import text as words
-from vhl.experiment import Experiment
+from vhl.experiment import Experiment, dotted
 from vhl.runs.compare import LAST, NO_DIFFERENCE, REPEATED, Comparison, Row, final_mean
-from vhl.runs.dotted import dotted
 from vhl.runs.record import Record
 
 _SURE = 0.95

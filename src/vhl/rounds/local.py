@@ -13,11 +13,12 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from vhl.algorithms.base import Server
+from vhl.config.sections import Engine
 from vhl.data.images import Dataset
 from vhl.data.partitions.base import count_matrix
 from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Experiment
+from vhl.experiment import Experiment
 from vhl.rounds.clients import Clients, Order
 from vhl.rounds.datasheet import DataSheet
 from vhl.rounds.evaluation import Evaluator, Pending

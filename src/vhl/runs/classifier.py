@@ -104,8 +104,7 @@ def load_model(file: Path | str) -> Classifier:
 
 def classifier(tensors: dict[str, Tensor], signature: Signature) -> Classifier:
     """A classifier from its tensors and what they were made for."""
-    model = build("models", "model", signature.model)
-    assert isinstance(model, Model)
+    model = build(Model, "model", signature.model)
     network = model.build(len(signature.classes), signature.channels, signature.size)
     fill(network, tensors, f"model = {model.name}")
     return Classifier(network, signature)

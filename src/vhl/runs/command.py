@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-import tomllib
 from typing import Any
 
 from vhl.config.component import Component
-from vhl.experiment import PARTS, Experiment
-from vhl.runs.dotted import dotted
+from vhl.config.layers import parse_value
+from vhl.experiment import PARTS, Experiment, dotted
 
 
 def command_of(experiment: Experiment) -> str:
@@ -51,16 +50,7 @@ def _named(component: Component) -> str:
     return f"{component.name}:{_named(value) if isinstance(value, Component) else value}"
 
 
-def _reads_otherwise(text: str) -> bool:
-    """Whether the command line would take it for a number, a list or the like."""
-    try:
-        tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
-
-
 def _written(value: Any) -> str:
     if isinstance(value, str):
-        return json.dumps(value) if _reads_otherwise(value) else value
+        return value if parse_value(value) == value else json.dumps(value)
     return "unset" if value is None else json.dumps(value)  # of numbers and lists the same as TOML

@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vhl.config.sections import Engine
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Experiment
+from vhl.experiment import Experiment, dotted
 from vhl.files import read_json
-from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 

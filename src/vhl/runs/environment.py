@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vhl import __version__
+from vhl.version import __version__
 
 
 def environment() -> dict[str, Any]:

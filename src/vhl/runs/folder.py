@@ -30,12 +30,12 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vhl.algorithms.base import Server, Vectors
+from vhl.config.sections import Engine
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Experiment
+from vhl.experiment import Experiment, dotted
 from vhl.files import cannot_write, read_json, write_bytes, write_json, write_tensors
 from vhl.models.files import read_tensors
 from vhl.rounds.simulation import State
-from vhl.runs.dotted import dotted
 from vhl.runs.origin import Origin
 from vhl.runs.record import Record
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vhl.config.registry import own_file, remember_file
-from vhl.experiment import Experiment
+from vhl.experiment import Experiment, dotted
 from vhl.files import read_json, write_json
-from vhl.runs.dotted import dotted
 
 
 @dataclass(frozen=True)

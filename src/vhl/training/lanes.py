@@ -10,8 +10,8 @@ import torch
 
 from vhl.algorithms.base import Server
 from vhl.chance import has_triton
+from vhl.config.sections import Engine
 from vhl.errors import VHLError
-from vhl.experiment import Engine
 from vhl.training.lane import Lane, Span, Ticket
 from vhl.training.making import Maker, wants_compiler
 from vhl.training.precision import Precision

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
+from vhl.config.sections import Engine
+from vhl.config.sections import Precision as Name
 from vhl.errors import VHLError
-from vhl.experiment import Engine
-from vhl.experiment import Precision as Name
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vhl import chance
 from vhl.algorithms.base import Algorithm, Update, Vectors, Work
 from vhl.chance import Purpose
-from vhl.experiment import Training
+from vhl.config.sections import Training
 from vhl.objectives.base import Objective
 from vhl.objectives.virtual_batch import VirtualBatch
 from vhl.training.precision import Precision

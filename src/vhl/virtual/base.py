@@ -43,6 +43,8 @@ class Generator(ImageStream):
     (VHL, appendix C.3). A new generator is one file with a class that overrides :meth:`generate`.
     """
 
+    room: ClassVar[str] = "generators"
+
     version: ClassVar[int | None] = None
     """Number of the definition, raised whenever its images change; unset, its sets are not kept on disk.
 

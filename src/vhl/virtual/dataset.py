@@ -28,7 +28,7 @@ class LabelledDataset(Generator):
 
     primary: ClassVar[str | None] = "source"
 
-    source: Annotated[SerializeAsAny[Source], part("sources", "virtual.source")] = Field(
+    source: Annotated[SerializeAsAny[Source], part(Source, "virtual.source")] = Field(
         description="the dataset: see `vhl help data`"
     )
     per_class: int | None = Field(

@@ -31,8 +31,7 @@ def virtual_images(
     >>> images.shape, labels.tolist()
     (torch.Size([6, 1, 8, 8]), [0, 0, 1, 1, 2, 2])
     """
-    made = build("generators", "generator", generator)
-    assert isinstance(made, Generator)
+    made = build(Generator, "generator", generator)
     if per_class is not None:
         made = made.model_copy(update={"per_class": per_class})
     images = virtual_set(made, classes, shape, seed, data_directory())

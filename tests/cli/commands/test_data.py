@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from vhl.cli import display
-from vhl.cli.commands import data
-from vhl.config.registry import available
+from vhl.config.listing import available
 from vhl.data.check import Report
 
 
@@ -24,8 +22,7 @@ def cifar10(directory: Path) -> None:
             archive.addfile(member, io.BytesIO(content))
 
 
-def test_every_source_and_whether_it_is_there(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display.console, "width", 1_000)  # a line a source
+def test_every_source_and_whether_it_is_there(vhl: Any) -> None:
     cifar10(Path("data"))
     answer = vhl("data", "list", "--data-dir=data")
     rows = {line.split()[0]: line for line in answer.out.splitlines()[:-1]}
@@ -62,7 +59,7 @@ def test_a_check_fails_where_files_are_not_official(
     vhl: Any, monkeypatch: pytest.MonkeyPatch, official: bool
 ) -> None:
     report = Report("cifar10", True, official, "A remark.", 50_000, 10_000, 10, (32, 32, 3))
-    monkeypatch.setattr(data, "check", lambda name, directory: report)
+    monkeypatch.setattr("vhl.data.check.check", lambda name, directory: report)
     answer = vhl("data", "check", "cifar10")
     assert "50,000 training and 10,000 test images of 10 classes, 32×32 pixels, colour." in answer.out
     if official:
@@ -78,7 +75,7 @@ def test_getting_says_what_was_fetched(vhl: Any, monkeypatch: pytest.MonkeyPatch
         asked.append((name, directory))
         return [directory / "a.gz", directory / "[b].gz"]
 
-    monkeypatch.setattr(data, "get", get)
+    monkeypatch.setattr("vhl.data.download.get", get)
     answer = vhl("data", "get", "fmnist", "--data-dir=place")
     assert asked == [("fmnist", Path("place"))]
     assert answer.out.splitlines() == ["place/a.gz", "place/[b].gz"] and answer.code == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -13,14 +12,12 @@ from typing import Any
 import pytest
 
 from vhl.cli import display
-from vhl.errors import VHLError
 from vhl.paper import queue
 from vhl.paper.document import renewed
 from vhl.paper.evidence import Evidence
 from vhl.paper.row import Row
 from vhl.paper.rows import TABLES
 from vhl.paper.rows import rows as rows_of_the_paper
-from vhl.rounds.simulation import Simulation
 from vhl.runs.compare import final_mean
 from vhl.runs.digest import Digest
 from vhl.runs.folder import RunFolder
@@ -122,30 +119,16 @@ def test_side_by_side_a_budget_saves_them_all(vhl: Any) -> None:
 
 
 @pytest.mark.usefixtures("little")
-def test_what_a_person_stops_is_kept_too(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    land, calls = Simulation._land, iter(range(100))
-
-    def stopped(simulation: Simulation, flight: Any) -> Any:
-        if next(calls) == 4:  # in the second round of the second run
-            signal.raise_signal(signal.SIGINT)
-        return land(simulation, flight)
-
-    monkeypatch.setattr(Simulation, "_land", stopped)
+def test_what_a_person_stops_is_kept_too(vhl: Any, ctrl_c: Any) -> None:
+    ctrl_c(5)  # in the second round of the second run
     answer = vhl(*RUN)
     assert answer.code == 130 and answer.err.strip() == "vhl: stopped. The same command continues."
     assert records() == {("plain", 0): 3, ("vhl", 0): 1}
 
 
 @pytest.mark.usefixtures("little")
-def test_a_run_that_fails_does_not_cost_the_others(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    land = Simulation._land
-
-    def fails(simulation: Simulation, flight: Any) -> Any:
-        if simulation.experiment.objective.name == "plain" and simulation.state.round == 1:
-            raise VHLError("It is unlucky.")
-        return land(simulation, flight)
-
-    monkeypatch.setattr(Simulation, "_land", fails)
+def test_a_run_that_fails_does_not_cost_the_others(vhl: Any, unlucky: Any) -> None:
+    unlucky(lambda run: run.experiment.objective.name == "plain" and run.state.round == 1)
     answer = vhl(*RUN, "--rounds=2")
     assert answer.code == 2 and "Traceback" not in answer.err
     first, last = answer.err.splitlines()
@@ -175,26 +158,10 @@ def test_refused_before_anything_is_run(vhl: Any, tmp_path: Path, words: list[st
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["cifar10", "--rounds=0"], ["cifar10", "--profile=mine"], ["cifar10", "--seeds=0,0"]]
-)
-def test_a_grammar_that_is_none(vhl: Any, tmp_path: Path, words: list[str]) -> None:
-    answer = vhl("paper", "run", *words)
-    assert answer.code == 2 and "usage: vhl paper run" in answer.err
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- looking -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ["list", "run", "table", "figure"])
-def test_every_action_has_help(vhl: Any, action: str) -> None:
-    answer = vhl("paper", action, "--help")
-    assert answer.code == 0 and f"usage: vhl paper {action}" in answer.out and "--results" in answer.out
-
-
-def test_all_rows_are_listed(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display.console, "width", 1_000)
+def test_all_rows_are_listed(vhl: Any) -> None:
     lines = vhl("paper", "list").out.splitlines()
     found = {line.split()[0]: line.split()[1:] for line in lines if "/" in line}
     assert list(found) == list(rows_of_the_paper())
@@ -206,8 +173,7 @@ def test_all_rows_are_listed(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("little")
-def test_what_was_measured_is_listed(vhl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display.console, "width", 1_000)
+def test_what_was_measured_is_listed(vhl: Any) -> None:
     vhl(*RUN, "--rounds=1", "--seeds=0,1")
     vhl("paper", "run", PLAIN, "--rounds=2", "--seeds=1")
     rows = {line.split()[0]: line for line in vhl("paper", "list", "cifar10").out.splitlines() if "/" in line}

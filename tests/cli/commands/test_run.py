@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from vhl.cli.commands.run import with_seeds
+from vhl.cli.running import with_seeds
 from vhl.experiment import Experiment
 
 Metrics = Callable[[Path], list[dict[str, Any]]]
@@ -31,6 +31,7 @@ def test_what_is_printed_is_what_was_measured(vhl: Any, tiny: tuple[str, ...], m
         f"run: best {best:.1f}%, mean of the last 10 % {100 * records[-1]['accuracy']:.1f}%; in runs/run"
     )
     assert page == "report: runs/run/report.html" and Path("runs/run/report.html").is_file()
+    assert [path.name for path in Path("runs").iterdir()] == ["run"]
 
 
 def test_an_experiment_file_and_settings(vhl: Any, tiny: tuple[str, ...]) -> None:

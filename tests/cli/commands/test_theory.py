@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from vhl.analysis.theory import Terms
-from vhl.cli.commands import theory
 
 SETTINGS = ["data=digits", "model=cnn", "model.width=4", "rounds=2", "keep_at=[1]", "virtual.per_class=9"]
 
@@ -99,7 +98,7 @@ def test_each_term_has_its_column_and_the_bound_its_verdict(
         )
         for round_, distance in zip((1, 4), distances, strict=True)
     }
-    monkeypatch.setattr(theory, "measure_run", lambda *_: found)
+    monkeypatch.setattr("vhl.analysis.runs.measure_run", lambda *_: found)
     printed = vhl("theory", "runs/it").out
     assert [line.split() for line in printed.splitlines() if "%" in line] == [
         [round_, "12.5%", "25.0%", "6", "7.5", "8", str(distance), "(2)", "0.500", "(0.250)", bound]

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vhl.config.registry import available, build
-from vhl.data.partitions.base import count_matrix, heterogeneity
+from vhl.config.listing import available
+from vhl.config.registry import build
+from vhl.data.partitions.base import Partition, count_matrix, heterogeneity
 
 
 def test_count_matrix_counts_each_client_and_class() -> None:
@@ -43,4 +44,4 @@ def test_all_partitions_are_listed() -> None:
     ],
 )
 def test_value_after_the_colon_sets_the_main_option(text, field, value) -> None:
-    assert getattr(build("partitions", "partition", text), field) == value
+    assert getattr(build(Partition, "partition", text), field) == value

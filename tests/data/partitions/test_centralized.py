@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from vhl.config.registry import build
+from vhl.data.partitions.base import Partition
 from vhl.data.partitions.centralized import Centralized
 from vhl.errors import VHLError
 
@@ -14,4 +15,4 @@ def test_one_client_holds_everything(make_dataset) -> None:
 
 def test_takes_no_number_of_clients() -> None:
     with pytest.raises(VHLError, match="centralized has no option 'clients'"):
-        build("partitions", "partition", {"name": "centralized", "clients": 5})
+        build(Partition, "partition", {"name": "centralized", "clients": 5})

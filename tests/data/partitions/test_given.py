@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vhl.config.registry import build
+from vhl.data.partitions.base import Partition
 from vhl.data.partitions.given import Given
 from vhl.errors import VHLError
 
@@ -27,4 +28,4 @@ def test_data_without_sites_are_refused_with_the_layouts_that_have_them(make_dat
 
 def test_takes_no_number_of_clients() -> None:
     with pytest.raises(VHLError, match="given has no option 'clients'"):
-        build("partitions", "partition", {"name": "given", "clients": 5})
+        build(Partition, "partition", {"name": "given", "clients": 5})

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vhl.config.registry import build
+from vhl.data.partitions.base import Partition
 from vhl.data.partitions.lda import LDA
 from vhl.errors import VHLError
 
@@ -127,7 +128,7 @@ def test_min_size_that_cannot_be_is_refused_at_once(make_dataset) -> None:
 @pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])
 def test_alpha_must_be_positive_and_finite(alpha) -> None:
     with pytest.raises(VHLError, match=r"^partition.alpha = .*(greater than 0|finite number)"):
-        build("partitions", "partition", {"name": "lda", "alpha": alpha})
+        build(Partition, "partition", {"name": "lda", "alpha": alpha})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vhl.config.registry import build
-from vhl.data.partitions.base import count_matrix, heterogeneity
+from vhl.data.partitions.base import Partition, count_matrix, heterogeneity
 from vhl.data.partitions.subset import Subset
 from vhl.errors import VHLError
 
@@ -36,7 +36,7 @@ def test_dominant_1_leaves_one_class_a_client(make_dataset) -> None:
 @pytest.mark.parametrize("dominant", [0, 1.01])
 def test_dominant_is_a_share(dominant) -> None:
     with pytest.raises(VHLError, match=r"^partition.dominant = "):
-        build("partitions", "partition", {"name": "subset", "dominant": dominant})
+        build(Partition, "partition", {"name": "subset", "dominant": dominant})
 
 
 def test_fewer_clients_than_classes_are_refused(make_dataset) -> None:

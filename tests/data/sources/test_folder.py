@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from vhl.config.registry import build
+from vhl.data.sources.base import Source
 from vhl.data.sources.folder import Folder
 from vhl.errors import VHLError
 
@@ -156,7 +157,7 @@ def test_defaults_for_own_images():
 def test_the_path_is_as_typed(put, root, monkeypatch):
     put(*some("a", 5), *some("b", 5))
     monkeypatch.chdir(root.parent)
-    source = build("sources", "source", "folder:pictures")
+    source = build(Source, "source", "folder:pictures")
     assert source.path == "pictures" and len(source.read(Path("/elsewhere"), 0).train) == 8
     monkeypatch.setenv("HOME", str(root.parent))
     assert len(Folder(path="~/pictures").read(Path(), 0).train) == 8

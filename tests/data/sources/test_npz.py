@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from vhl.config.registry import build
+from vhl.data.sources.base import Source
 from vhl.data.sources.npz import Npz
 
 
@@ -69,7 +70,7 @@ def test_sites_are_numbers_or_names(arrays, read, sites, names):
 def test_the_path_is_as_typed(arrays, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("own.npz", **arrays)
-    assert len(build("sources", "source", "npz:own.npz").read(Path("/elsewhere"), 0).train) == 16
+    assert len(build(Source, "source", "npz:own.npz").read(Path("/elsewhere"), 0).train) == 16
 
 
 @pytest.mark.parametrize(

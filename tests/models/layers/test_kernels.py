@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 pytest.importorskip("triton")
-from vhl.models import _kernels
 from vhl.models._weighted import weighted_batch_norm
+
+from vhl.models import _kernels
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",

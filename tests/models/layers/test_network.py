@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-
 from vhl.models._network import (
     BatchNorm,
     Layers,
@@ -12,6 +11,7 @@ from vhl.models._network import (
     freeze_statistics,
     weighted_statistics,
 )
+
 from vhl.models.resnet import ResNet8
 
 

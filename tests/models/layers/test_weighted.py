@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from vhl.models._weighted import weighted_batch_norm
 
 from vhl.models import _weighted
-from vhl.models._weighted import weighted_batch_norm
 
 
 @pytest.fixture(params=["groups", "images"], autouse=True)

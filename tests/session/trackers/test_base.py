@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from vhl.experiment import Experiment
-from vhl.runs.dotted import dotted
+from vhl.experiment import Experiment, dotted
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 from vhl.session.trackers.base import (

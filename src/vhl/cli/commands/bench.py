@@ -5,31 +5,47 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from vhl.cli.arguments import Commands, add_command, add_data_dir, add_settings, count, names, seeds
 
-from vhl.bench import peers
-from vhl.bench.measure import Speed, ceiling, measure
-from vhl.bench.work import Round, Work
-from vhl.cli import settings
-from vhl.cli.commands.run import with_seeds
-from vhl.cli.display import console, short
-from vhl.experiment import Experiment
-from vhl.files import write_json
-from vhl.runs.environment import environment
-from vhl.training.precision import Precision, choose_device
-from vhl.training.threads import choose_threads
+if TYPE_CHECKING:
+    from vhl.bench.measure import Speed
+    from vhl.bench.work import Round, Work
+    from vhl.experiment import Experiment
 
 BASE = {"data": "cifar10", "model": "resnet18", "objective": "plain", "clients_per_round": 5}
 """What is measured where nothing else is said."""
 
 
-def main(arguments: argparse.Namespace) -> None:
-    files, pairs = settings.split(arguments.settings)
-    layers = [settings.nest(key, settings.parse_value(value)) for key, value in pairs]
-    experiment = Experiment.read({**BASE, "rounds": arguments.rounds}, *files, *layers)
+def add(commands: Commands) -> None:
+    parser = add_command(commands, "bench", _bench)
+    add_settings(parser)
+    parser.add_argument("--rounds", type=count, default=10, help="rounds to run; the first is not counted")
+    parser.add_argument(
+        "--seeds", type=seeds, metavar="0,1", help="run these seeds side by side and count them together"
+    )
+    parser.add_argument(
+        "--against",
+        type=names,
+        metavar="plain,pfl,flower",
+        help="others that do the same work in the same run: a loop by hand, pfl-research, Flower",
+    )
+    parser.add_argument("--peer-rounds", type=count, default=4, help="rounds of each of them (default: 4)")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file (default: one in benchmarks/results/)")
+    add_data_dir(parser)
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    """Measure how fast training is here, alone and against others."""
+    from vhl.bench.measure import measure
+    from vhl.cli.display import say
+    from vhl.cli.running import with_seeds
+    from vhl.cli.settings import read
+    from vhl.files import write_json
+    from vhl.training.threads import choose_threads
+
+    experiment = read(arguments.settings, {**BASE, "rounds": arguments.rounds})
     work = _work(experiment, arguments) if arguments.against else None
     choose_threads()
     experiments = with_seeds(experiment, arguments.seeds)
@@ -41,17 +57,24 @@ def main(arguments: argparse.Namespace) -> None:
         _print_peers(found)
     file = arguments.output or Path("benchmarks/results") / f"{_slug(found)}.json"
     write_json(file, found)
-    console.print(f"[dim]written to {file}[/]", soft_wrap=True)
+    say(f"written to {file}")
 
 
 def _work(experiment: Experiment, arguments: argparse.Namespace) -> Work:
     """What the peers will do; refused here, before anything runs, where they cannot."""
+    from vhl.bench import peers
+    from vhl.bench.work import Work
+
     for name in arguments.against:
         peers.check(name)
     return Work.of(experiment, arguments.data_dir, tf32=False)
 
 
 def _describe(experiments: list[Experiment], speed: Speed) -> dict[str, Any]:
+    from vhl.bench.measure import ceiling
+    from vhl.runs.environment import environment
+    from vhl.training.precision import Precision, choose_device
+
     precision = Precision.choose(experiments[0].engine, choose_device(experiments[0].device))
     operations = ceiling(precision)
     return {
@@ -72,6 +95,8 @@ def _describe(experiments: list[Experiment], speed: Speed) -> dict[str, Any]:
 
 
 def _run_peers(work: Work, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    from vhl.bench import peers
+
     found: dict[str, dict[str, Any]] = {}
     precisions = [False, True] if work.device.type == "cuda" else [False]
     for name in arguments.against:
@@ -89,6 +114,10 @@ def _rates(rounds: list[Round]) -> dict[str, Any]:
 
 
 def _print_speed(found: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    from vhl.cli.display import console, short
+
     table = Table(box=None, show_header=False, padding=(0, 2))
     table.add_row("images/s, evaluation included", f"[bold]{found['images_per_second']:,.0f}[/]")
     ceiling_ = f"{short(found['matrix_ceiling'], 'FLOP/s')} of a {found['precision']} matrix product"
@@ -103,6 +132,11 @@ def _print_speed(found: dict[str, Any]) -> None:
 
 
 def _print_peers(found: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from vhl.cli.display import console
+
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("", "images/s", "without\nevaluation", "ours is"):
         table.add_column(heading, justify="right" if heading else "left")

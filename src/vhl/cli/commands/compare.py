@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from vhl.cli.display import comparison_table, console
-from vhl.report.verdict import verdicts
-from vhl.runs.compare import compare
-from vhl.runs.folder import find_runs
+from vhl.cli.arguments import Commands, add_command, add_compared
 
 
-def main(arguments: argparse.Namespace) -> None:
+def add(commands: Commands) -> None:
+    add_compared(add_command(commands, "compare", _compare))
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    """Compare runs: accuracy, cost to a target, drift, verdict."""
+    from vhl.cli.display import comparison_table, console
+    from vhl.report.verdict import verdicts
+    from vhl.runs.compare import compare
+    from vhl.runs.folder import find_runs
+
     comparison = compare(find_runs(arguments.runs), arguments.target, arguments.last)
     console.print(comparison_table(comparison))
     for verdict in verdicts(comparison):

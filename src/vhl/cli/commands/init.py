@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-import tomli_w
-
-from vhl.cli.display import console
-from vhl.config.registry import available, build
+from vhl.cli.arguments import Commands, add_command
 from vhl.errors import VHLError
-from vhl.experiment import PARTS, Experiment, Seeds, Training
-from vhl.files import write_bytes
 
 _INTRO = """\
 # An experiment. Every line is optional: what is commented out is the default.
@@ -19,46 +15,59 @@ _INTRO = """\
 """
 
 
-def main(arguments: argparse.Namespace) -> None:
-    if arguments.file.exists():
-        raise VHLError(f"{arguments.file} exists already; name another file: vhl init FILE.toml.")
-    write_bytes(arguments.file, template(str(arguments.file)).encode())
-    console.print(f"{arguments.file}; run it with `vhl run {arguments.file}`.", markup=False, soft_wrap=True)
+def add(commands: Commands) -> None:
+    parser = add_command(commands, "init", _init)
+    parser.add_argument("file", nargs="?", type=Path, default=Path("experiment.toml"))
+
+
+def _init(arguments: argparse.Namespace) -> None:
+    """Write a commented experiment to start from."""
+    from vhl.cli.display import say
+    from vhl.files import write_bytes
+
+    file = arguments.file
+    if file.exists():
+        raise VHLError(f"{file} exists already; name another file: vhl init FILE.toml.")
+    write_bytes(file, template(str(file)).encode())
+    say(f"{file}; run it with `vhl run {file}`.")
 
 
 def template(file: str) -> str:
     """The default experiment as TOML, every setting commented out and explained."""
+    from vhl.config.listing import available
+    from vhl.experiment import PARTS, Experiment, options_of, settings
+
+    default = Experiment()
+    plain = {key: field for key, field in settings().items() if key not in PARTS}
     lines = [_INTRO.format(file=file)]
-    for key, field in Experiment.model_fields.items():
-        if key not in PARTS and key not in ("training", "seeds"):
+    for key, field in plain.items():
+        if "." not in key:
             lines += _setting(key, field.description, field.default)
-    for key, room in PARTS.items():
-        default = Experiment.model_fields[key].default
-        lines += ["", f"# {Experiment.model_fields[key].description}: {', '.join(available(room))}"]
-        lines += [f"[{key}]", f'# name = "{default}"']
-        component = build(room, key, default)
-        for option, field in type(component).model_fields.items():
-            if option != "name":
-                lines += _setting(option, field.description, getattr(component, option))
-    for key, section in (("training", Training), ("seeds", Seeds)):
-        lines += ["", f"[{key}]"]
-        for option, field in section.model_fields.items():
+    for key, base in PARTS.items():
+        part = getattr(default, key)
+        lines += ["", f"# {Experiment.model_fields[key].description}: {', '.join(available(base.room))}"]
+        lines += [f"[{key}]", f'# name = "{part.name}"']
+        for option, field in options_of(type(part)).items():
+            lines += _setting(option, field.description, getattr(part, option))
+    for key, field in plain.items():
+        section, _, option = key.partition(".")
+        if option:
+            lines += ["", f"[{section}]"] if f"[{section}]" not in lines else []
             lines += _setting(option, field.description, field.default)
     return "\n".join(lines) + "\n"
 
 
 def _setting(key: str, description: str | None, default: Any) -> list[str]:
-    if hasattr(default, "model_dump"):
-        default = default.model_dump(mode="json", exclude_none=True)
-    if isinstance(default, dict):
-        value = "{" + ", ".join(f"{k} = {_inline(v)}" for k, v in default.items()) + "}"
-    else:
-        value = _inline(default)
-    return [f"# {description}", f"# {key} = {value}"]
+    return [f"# {description}", f"# {key} = {_inline(default)}"]
 
 
 def _inline(value: Any) -> str:
+    import tomli_w
+
     if value is None:
         return "..."
+    if hasattr(value, "model_dump"):
+        table = value.model_dump(mode="json", exclude_none=True)
+        return "{" + ", ".join(f"{key} = {_inline(inner)}" for key, inner in table.items()) + "}"
     text = tomli_w.dumps({"v": list(value) if isinstance(value, tuple) else value})
     return " ".join(text.removeprefix("v = ").split())

@@ -5,29 +5,94 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from vhl.cli.display import console, errors, short
-from vhl.cli.running import run_all
-from vhl.config.registry import suggest
+from vhl.cli.arguments import Commands, add_command, add_group, add_running, count
 from vhl.errors import VHLError
-from vhl.paper.document import refresh
-from vhl.paper.evidence import Evidence, generator
-from vhl.paper.lines import lines
-from vhl.paper.queue import Request, cost, queue, select
-from vhl.paper.records import Records
-from vhl.paper.row import Row
-from vhl.paper.rows import TABLES
-from vhl.paper.table import every_table
+
+if TYPE_CHECKING:
+    from vhl.paper.evidence import Evidence
+    from vhl.paper.row import Row
+
+_ROWS = "rows: a name, the beginning of one (cifar10, further/naive), or a pattern ('*/fedavg*')"
 
 
-def main(arguments: argparse.Namespace) -> None:
-    {"list": _list, "run": _run, "table": _table, "figure": _figure}[arguments.action](arguments)
+def add(commands: Commands) -> None:
+    actions = add_group(commands, "paper", "repeat the paper: its rows, tables and figures")
+    list_ = add_command(actions, "list", _list)
+    list_.add_argument("rows", nargs="*", metavar="ROW", help=_ROWS)
+    run = add_command(actions, "run", _run)
+    _add_run(run)
+    table = add_command(actions, "table", _table)
+    table.add_argument("name", nargs="?", metavar="TABLE", help="such as cifar10 or further (default: all)")
+    table.add_argument("--latex", action="store_true", help="as LaTeX (default: Markdown)")
+    table.add_argument(
+        "--into", type=Path, metavar="FILE", help="renew the tables and verdicts in this document"
+    )
+    figure = add_command(actions, "figure", _figure)
+    figure.add_argument(
+        "name", metavar="FIGURE", help="convergence-cifar10, main, drift, ablation, features-clients, ..."
+    )
+    figure.add_argument("-o", "--output", type=Path, help="PNG, SVG or PDF file (default: FIGURE.png)")
+    figure.add_argument(
+        "--runs",
+        type=Path,
+        default=Path("runs/paper"),
+        help="run folders, for features (default: %(default)s)",
+    )
+    for action in (list_, run, table, figure):
+        action.add_argument(
+            "--results",
+            type=Path,
+            default=Path("results"),
+            help="where records of runs lie (default: %(default)s)",
+        )
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rows", nargs="+", metavar="ROW", help=_ROWS)
+    parser.add_argument("--rounds", type=count, help="rounds (default: the paper's)")
+    parser.add_argument(
+        "--budget",
+        type=_minutes,
+        metavar="MINUTES",
+        help="stop after the round that is under way then, with everything saved",
+    )
+    parser.add_argument(
+        "--profile",
+        choices=("paper", "release"),
+        default="paper",
+        help="see `vhl help profile` (default: paper)",
+    )
+    parser.add_argument(
+        "--virtual",
+        default="stylegan",
+        metavar="GENERATOR",
+        help="virtual data of rows that have the paper's usual ones (default: stylegan)",
+    )
+    add_running(parser, runs_dir="runs/paper")
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1.0
+    if not 0 <= minutes < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes")
+    return minutes
 
 
 def _list(arguments: argparse.Namespace) -> None:
+    """Every row of every table, and what of it was measured."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from vhl.cli.display import console, short
+    from vhl.paper.evidence import Evidence
+    from vhl.paper.queue import cost, select
+    from vhl.paper.rows import TABLES
+
     evidence = Evidence.read(arguments.results)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("row", "paper\n%", "learning\nrate", "rounds", "images\n(ResNet-18)", "measured here"):
@@ -45,6 +110,9 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _state(row: Row, evidence: Evidence) -> str:
+    from vhl.paper.evidence import generator
+    from vhl.paper.lines import lines
+
     found = []
     for line in lines(row, evidence):
         seeds = f"{len(line.runs)} seed{'s' if len(line.runs) > 1 else ''}"
@@ -54,6 +122,13 @@ def _state(row: Row, evidence: Evidence) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    """Run rows that are not measured yet; start again to continue."""
+    from vhl.cli.display import errors, say
+    from vhl.cli.running import run_all
+    from vhl.paper.evidence import Evidence
+    from vhl.paper.queue import Request, queue, select
+    from vhl.paper.records import Records
+
     until = None if arguments.budget is None else time.monotonic() + 60 * arguments.budget
     request = Request(
         select(arguments.rows),
@@ -65,8 +140,7 @@ def _run(arguments: argparse.Namespace) -> None:
     kept = Records(arguments.runs_dir, arguments.results)
     waiting = [e for e in queue(request, Evidence.read(arguments.results)) if not kept.has(e)]
     if not waiting:
-        done = f"Nothing is left to run; the records are in {arguments.results}."
-        console.print(done, markup=False, soft_wrap=True)
+        say(f"Nothing is left to run; the records are in {arguments.results}.")
         return
     try:
         _, failed = run_all(
@@ -82,15 +156,23 @@ def _run(arguments: argparse.Namespace) -> None:
     finally:  # what a budget or a person stopped counts too, as far as it came
         left = [experiment for experiment in waiting if not kept.has(experiment)]
     for name, error in failed.items():
-        errors.print(f"{name}: {error}", markup=False, soft_wrap=True)
+        say(f"{name}: {error}", errors)
     if len(left) > len(failed):
         runs = f"{len(left) - len(failed)} of {len(waiting)} runs"
-        console.print(f"The budget is used up; {runs} are left: the same command continues.")
+        say(f"The budget is used up; {runs} are left: the same command continues.")
     if failed:
         raise VHLError(f"{len(failed)} of {len(waiting)} runs failed: {', '.join(failed)}.")
 
 
 def _table(arguments: argparse.Namespace) -> None:
+    """The paper's tables with our numbers beside its own."""
+    from vhl.cli.display import errors, say
+    from vhl.config.registry import suggest
+    from vhl.paper.document import refresh
+    from vhl.paper.evidence import Evidence
+    from vhl.paper.rows import TABLES
+    from vhl.paper.table import every_table
+
     if arguments.into is not None and (arguments.name is not None or arguments.latex):
         raise VHLError("--into renews all parts of a document, as Markdown; leave TABLE and --latex away.")
     if arguments.name is not None and arguments.name not in TABLES:
@@ -100,16 +182,18 @@ def _table(arguments: argparse.Namespace) -> None:
         refresh(arguments.into, evidence)
         return
     if not evidence:
-        note = f"note: there are no records in {arguments.results}; --results names another folder."
-        errors.print(note, markup=False, soft_wrap=True)
+        say(f"note: there are no records in {arguments.results}; --results names another folder.", errors)
     for table in every_table(evidence, [arguments.name] if arguments.name else []):
         text = table.latex() if arguments.latex else f"## {TABLES[table.name]}\n\n{table.markdown()}"
         print(text)  # noqa: T201 - as it is: rich would fold lines
 
 
 def _figure(arguments: argparse.Namespace) -> None:
-    from vhl.paper.figures import draw  # Matplotlib takes a second to import
+    """The paper's figures from our numbers."""
+    from vhl.cli.display import say
+    from vhl.paper.evidence import Evidence
+    from vhl.paper.figures import draw
 
     output = arguments.output or Path(f"{arguments.name}.png")
     draw(arguments.name, Evidence.read(arguments.results), arguments.runs, output)
-    console.print(f"written to {output}", markup=False, soft_wrap=True)
+    say(f"written to {output}")

@@ -5,19 +5,33 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.markup import escape
-from rich.table import Table
-
-from vhl.cli.display import console, percent
-from vhl.data.sources._decode import SUFFIXES
+from vhl.cli.arguments import Commands, add_command, add_model
 from vhl.errors import VHLError
-from vhl.runs.classifier import Classifier, classifier, load_model
-from vhl.runs.folder import RunFolder
-from vhl.runs.model import trained_model
 
 
-def main(arguments: argparse.Namespace) -> None:
-    model = _model(arguments.run, arguments.model)
+def add(commands: Commands) -> None:
+    parser = add_command(commands, "predict", _predict)
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="a run folder, or a file that `vhl export` wrote"
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="an image, or a folder of images")
+    add_model(parser)
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    """Name the classes of images with a run's model."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from vhl.cli.display import console, percent
+    from vhl.runs.classifier import classifier, load_model
+    from vhl.runs.folder import RunFolder
+    from vhl.runs.model import trained_model
+
+    if arguments.run.is_file():
+        model = load_model(arguments.run)
+    else:
+        model = classifier(*trained_model(RunFolder(arguments.run), arguments.model))
     files = _images(arguments.path)
     table = Table("image", "class", "probability")
     for file, row in zip(files, model.probabilities(files), strict=True):
@@ -26,11 +40,9 @@ def main(arguments: argparse.Namespace) -> None:
     console.print(table)
 
 
-def _model(path: Path, which: str | None) -> Classifier:
-    return load_model(path) if path.is_file() else classifier(*trained_model(RunFolder(path), which))
-
-
 def _images(path: Path) -> list[Path]:
+    from vhl.data.sources._decode import SUFFIXES
+
     if path.is_file():
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)

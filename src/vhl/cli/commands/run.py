@@ -4,43 +4,31 @@ from __future__ import annotations
 
 import argparse
 
-from vhl.cli import settings
-from vhl.cli.display import comparison_table, console
-from vhl.cli.running import live, report, run_all
-from vhl.experiment import Experiment
-from vhl.runs.compare import compare
-from vhl.session.session import default_name
+from vhl.cli.arguments import Commands, add_command, add_live, add_running, add_settings
 
 
-def main(arguments: argparse.Namespace) -> None:
+def add(commands: Commands) -> None:
+    parser = add_command(commands, "run", _run)
+    add_settings(parser)
+    parser.add_argument(
+        "--resume", action="store_true", help="continue a run that was cut off, or give it more rounds"
+    )
+    add_running(parser)
+    add_live(parser)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    """Run an experiment."""
+    from vhl.cli import settings
+    from vhl.cli.running import run_and_report, with_seeds
+    from vhl.session.session import default_name
+
     experiment = settings.read(arguments.settings)
     folder = settings.run_folder(arguments.settings) if arguments.resume else None
     runs = folder.parent if folder else arguments.runs_dir
-    experiments = with_seeds(experiment, arguments.seeds)
-    with live(experiments, runs, arguments):
-        folders, failed = run_all(
-            experiments,
-            runs,
-            resume=arguments.resume,
-            data_dir=arguments.data_dir,
-            at_once=arguments.at_once,
-            track=arguments.track,
-        )
-    if len(folders) > 1:
-        console.print(comparison_table(compare(folders)))
     name = experiment.name or default_name(experiment).rpartition("-seed")[0]
-    report(folders, runs / f"{name}.html")
+    failed = run_and_report(
+        with_seeds(experiment, arguments.seeds), runs, f"{name}.html", arguments, resume=arguments.resume
+    )
     for error in failed.values():
         raise error
-
-
-def with_seeds(experiment: Experiment, seeds: list[int] | None) -> list[Experiment]:
-    """The experiment once for each seed; the data's seed stays, so that every run solves the same problem."""
-    if seeds is None:
-        return [experiment]
-    repeats = []
-    for seed in seeds:
-        same = dict.fromkeys(("model", "sampling", "batches"), seed)
-        name = f"{experiment.name}-seed{seed}" if experiment.name else ""
-        repeats.append(experiment.with_(seeds=same, name=name))
-    return repeats

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
-from vhl.analysis.runs import measure_run
-from vhl.analysis.theory import Terms
-from vhl.cli.display import console, percent
-from vhl.config.registry import build
+from vhl.cli.arguments import Commands, add_command, add_data_dir, count
 from vhl.errors import VHLError
-from vhl.experiment import Experiment
-from vhl.paper.records import Records
-from vhl.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from vhl.analysis.theory import Terms
+    from vhl.experiment import Experiment
+    from vhl.runs.folder import RunFolder
 
 _COLUMNS = (
     "round",
@@ -29,7 +27,38 @@ _COLUMNS = (
 )
 
 
-def main(arguments: argparse.Namespace) -> None:
+def add(commands: Commands) -> None:
+    parser = add_command(commands, "theory", _theory)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument(
+        "--round",
+        dest="rounds",
+        type=count,
+        action="append",
+        metavar="R",
+        help="of this kept round, and again for more (default: all of keep_at, and the last)",
+    )
+    parser.add_argument(
+        "--virtual",
+        metavar="GENERATOR",
+        help="virtual data to measure against, or a run that was trained on some (default: the run's own)",
+    )
+    parser.add_argument(
+        "--results", type=Path, help="keep the run's record, with the terms, in this folder of records too"
+    )
+    add_data_dir(parser)
+
+
+def _theory(arguments: argparse.Namespace) -> None:
+    """Measure every term of the paper's theorem on a run's models."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from vhl.analysis.runs import measure_run
+    from vhl.cli.display import console
+    from vhl.paper.records import Records
+    from vhl.runs.folder import RunFolder
+
     run = RunFolder(arguments.run)
     against = None if arguments.virtual is None else _with_virtual_data(run, arguments.virtual)
     found = measure_run(run, arguments.rounds, against, arguments.data_dir)
@@ -46,17 +75,23 @@ def main(arguments: argparse.Namespace) -> None:
 
 def _with_virtual_data(run: RunFolder, spec: str) -> Experiment:
     """The run's experiment with a generator of this name, or another run's, which has all of its own."""
+    from vhl.config.registry import build
+    from vhl.runs.folder import RunFolder
+    from vhl.virtual.base import Generator
+
     other = RunFolder(spec)
     if not other.exists:
         if "/" in spec and ":" not in spec:
             raise VHLError(f"--virtual {spec} is no run folder; name one, or a generator such as noise.")
-        return run.experiment().model_copy(update={"virtual": build("generators", "--virtual", spec)})
+        return run.experiment().model_copy(update={"virtual": build(Generator, "--virtual", spec)})
     if not other.experiment().objective.uses_virtual:
         raise VHLError(f"--virtual {spec} was trained without virtual data; name a run that has some.")
     return other.experiment()
 
 
 def _cells(terms: Terms) -> list[str]:
+    from vhl.cli.display import percent
+
     margins = (terms.margin_natural, terms.margin_virtual, terms.margin_virtual_train)
     return [
         percent(terms.accuracy),

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import argparse
 import io
+from pathlib import Path
 
-import numpy as np
-
-from vhl.cli import settings
-from vhl.cli.display import console, making_images, percent
-from vhl.data.sources.base import data_directory
+from vhl.cli.arguments import Commands, add_command, add_data_dir, add_settings, count
 from vhl.errors import VHLError
-from vhl.files import write_bytes
-from vhl.training.precision import choose_device
-from vhl.virtual.sets import picture, separability, virtual_set
 
 
-def main(arguments: argparse.Namespace) -> None:
+def add(commands: Commands) -> None:
+    parser = add_command(commands, "virtual", _virtual)
+    add_settings(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("virtual.npz"), help="images and labels (.npz)"
+    )
+    parser.add_argument(
+        "--picture", type=Path, help="picture grid, classes × samples (default: beside the output)"
+    )
+    parser.add_argument("--samples", type=count, default=10, help="samples a class in the picture")
+    add_data_dir(parser)
+
+
+def _virtual(arguments: argparse.Namespace) -> None:
+    """Make the virtual set and a picture of it."""
+    import numpy as np
+
+    from vhl.cli import settings
+    from vhl.cli.display import making_images, percent, say
+    from vhl.data.sources.base import data_directory
+    from vhl.files import write_bytes
+    from vhl.training.precision import choose_device
+    from vhl.virtual.sets import picture, separability, virtual_set
+
     grid = arguments.picture or arguments.output.with_suffix(".png")
     if grid == arguments.output:
         raise VHLError(f"The images and their picture cannot both go to {grid}; choose -o FILE.npz.")
@@ -39,9 +56,7 @@ def main(arguments: argparse.Namespace) -> None:
     picture(images, arguments.samples).save(drawn, "PNG")
     write_bytes(arguments.output, packed.getvalue())
     write_bytes(grid, drawn.getvalue())
-    console.print(
+    say(
         f"{arguments.output}: {len(images):,} images of {classes} classes, picture in {grid}; "
-        f"a linear probe tells the classes apart with {percent(separability(images))} accuracy.",
-        markup=False,
-        soft_wrap=True,
+        f"a linear probe tells the classes apart with {percent(separability(images))} accuracy."
     )

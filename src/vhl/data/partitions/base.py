@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from vhl.config.component import Component
@@ -10,6 +12,8 @@ from vhl.data.images import Dataset
 
 class Partition(Component):
     """Deals the training images out to clients; a new one is one file that overrides :meth:`assign`."""
+
+    room: ClassVar[str] = "partitions"
 
     def assign(self, dataset: Dataset, seed: int) -> list[np.ndarray]:
         """The indices of each client's training images: one ascending int64 array a client, none empty."""

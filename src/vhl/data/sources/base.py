@@ -25,6 +25,8 @@ def data_directory(given: str | Path | None = None) -> Path:
 class Source(ImageStream):
     """A data source; a new one is one file with a class that overrides :meth:`read`."""
 
+    room: ClassVar[str] = "sources"
+
     official: ClassVar[tuple[OfficialFile, ...]] = ()
     """The published files that ``vhl data get`` fetches."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from vhl.config.component import Component
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 class Distance(Component):
     """Measures, class by class, how far natural features lie from virtual ones."""
+
+    room: ClassVar[str] = "distances"
 
     def __call__(
         self, natural: Tensor, labels: Tensor, weights: Tensor, virtual: Tensor, virtual_labels: Tensor

@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 
 from vhl.config.registry import suggest
 from vhl.errors import VHLError
-from vhl.experiment import Experiment
+from vhl.experiment import Experiment, dotted
 from vhl.files import read_json, write_json
-from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from vhl.algorithms.base import Server
 from vhl.experiment import Experiment
-from vhl.rounds.simulation import State
 from vhl.runs.folder import RunFolder, find_runs
 from vhl.runs.record import Record
 
@@ -93,64 +90,6 @@ def test_cut_back_drops_the_rounds_after(folder: RunFolder) -> None:
     assert folder.records() == [a_record(1), a_record(2)]
     folder.append(a_record(3))
     assert [record.round for record in folder.records()] == [1, 2, 3]
-
-
-# --- state ---------------------------------------------------------------------------------------------
-
-
-def a_state(round_: int, participations: dict[int, int]) -> State:
-    """Client k's vector after n participations is (k, n)."""
-    server = Server(
-        torch.full((3,), float(round_)), torch.tensor([0.5, 0.25]), {"control": torch.arange(3.0) + round_}
-    )
-    clients = {k: {"control": torch.tensor([float(k), float(n)])} for k, n in participations.items()}
-    return State(round_, server, clients, participations)
-
-
-def test_a_state_comes_back(folder: RunFolder) -> None:
-    folder.save_state(a_state(2, {0: 1, 7: 2}), best=None)
-    manifest = folder.manifest()
-    assert manifest is not None
-    state = folder.load_state(manifest)
-    assert state.round == 2 and state.participations == {0: 1, 7: 2}
-    assert state.server.parameters.tolist() == [2, 2, 2] and state.server.buffers.tolist() == [0.5, 0.25]
-    assert {name: vector.tolist() for name, vector in state.server.state.items()} == {"control": [2, 3, 4]}
-    assert {k: vectors["control"].tolist() for k, vectors in state.clients.items()} == {0: [0, 1], 7: [7, 2]}
-
-
-def test_a_model_without_buffers_comes_back(folder: RunFolder) -> None:
-    folder.save_state(State(1, Server(torch.ones(2), torch.zeros(0))), best=None)
-    manifest = folder.manifest()
-    assert manifest is not None
-    state = folder.load_state(manifest)
-    assert state.server.buffers.shape == (0,) and state.server.state == {} and state.clients == {}
-
-
-def test_only_clients_that_took_part_are_written_again(folder: RunFolder) -> None:
-    """With thousands of clients a checkpoint would else take longer than the round."""
-    folder.save_state(a_state(1, {0: 1, 1: 1}), best=None)
-    untouched = folder.path / "state" / "client-1-000001.safetensors"
-    before = untouched.stat().st_ino
-    folder.save_state(a_state(2, {0: 2, 1: 1}), best=None)
-    assert untouched.stat().st_ino == before
-    manifest = folder.manifest()
-    assert manifest is not None
-    clients = folder.load_state(manifest).clients
-    assert {k: vectors["control"].tolist() for k, vectors in clients.items()} == {0: [0, 2], 1: [1, 1]}
-
-
-def test_what_no_longer_counts_is_removed(folder: RunFolder) -> None:
-    folder.save_model("round-000001", {"w": torch.ones(1)})
-    folder.save_model("best-000001", {"w": torch.ones(1)})
-    folder.save_state(a_state(1, {0: 1}), best={"file": "best-000001.safetensors"})
-    folder.save_model("best-000003", {"w": torch.ones(1)})
-    folder.save_state(a_state(3, {0: 2}), best={"file": "best-000003.safetensors"})
-    (folder.path / "state" / "server-000009.safetensors.part").touch()  # of a process that was killed
-    folder.save_state(a_state(4, {0: 3}), best={"file": "best-000003.safetensors"})
-    state = {"client-0-000003.safetensors", "manifest.json", "server-000004.safetensors"}
-    assert {file.name for file in (folder.path / "state").iterdir()} == state
-    models = {"best-000003.safetensors", "round-000001.safetensors"}
-    assert {file.name for file in (folder.path / "models").iterdir()} == models
 
 
 # --- finding -------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,11 @@ from vhl.rounds.pretraining import pretrain
 from vhl.rounds.problem import Problem
 from vhl.rounds.sampling import clients_per_round, learning_rate, sample
 from vhl.rounds.snapshot import take_snapshot
+from vhl.runs.checkpoint import State
 from vhl.runs.record import Record
 from vhl.training.lane import Ticket
 from vhl.training.recipe import Note
 from vhl.training.task import Job, Outcome
-
-
-@dataclass(frozen=True)
-class State:
-    """All that a run carries from one round to the next; replaced whole, never changed in place."""
-
-    round: int
-    """Rounds done."""
-    server: Server
-    clients: dict[int, Vectors] = field(default_factory=dict)
-    """Vectors of the clients that have any."""
-    participations: dict[int, int] = field(default_factory=dict)
 
 
 class Simulation:

@@ -29,12 +29,11 @@ from PIL.Image import Image
 from pydantic import ValidationError
 from torch import Tensor
 
-from vhl.algorithms.base import Server, Vectors
 from vhl.errors import VHLError
 from vhl.experiment import Engine, Experiment
 from vhl.files import cannot_write, read_json, write_bytes, write_json, write_tensors
-from vhl.models.files import read_tensors
-from vhl.rounds.simulation import State
+from vhl.runs import checkpoint
+from vhl.runs.checkpoint import State
 from vhl.runs.dotted import dotted
 from vhl.runs.origin import Origin
 from vhl.runs.record import Record
@@ -102,8 +101,7 @@ class RunFolder:
 
     def manifest(self) -> dict[str, Any] | None:
         """What the last checkpoint consists of, or ``None`` before the first."""
-        file = self.path / "state" / "manifest.json"
-        return read_json(file) if file.is_file() else None
+        return checkpoint.read_manifest(self.path / "state")
 
     # --- taking possession ---------------------------------------------------------------------------------
 
@@ -198,48 +196,18 @@ class RunFolder:
     # --- state ---------------------------------------------------------------------------------------------
 
     def save_state(self, state: State, best: dict[str, Any] | None) -> None:
-        """Write state files first, then the manifest that makes them count; then forget the old ones."""
-        old = self.manifest() or {"clients": {}, "participations": {}}
-        server = f"server-{state.round:06d}.safetensors"
-        write_tensors(self.path / "state" / server, _flatten(state.server))
-        clients = {}
-        for client, vectors in state.clients.items():
-            # A client's vectors change only when it takes part: untouched ones keep their file.
-            count = state.participations.get(client, 0)
-            unchanged = old["participations"].get(str(client)) == count and str(client) in old["clients"]
-            file = old["clients"][str(client)] if unchanged else f"client-{client}-{count:06d}.safetensors"
-            if not unchanged:
-                write_tensors(self.path / "state" / file, vectors)
-            clients[str(client)] = file
-        manifest = {
-            "round": state.round,
-            "server": server,
-            "clients": clients,
-            "participations": {str(client): count for client, count in state.participations.items()},
-            "best": best,
-        }
-        write_json(self.path / "state" / "manifest.json", manifest)
-        self.forget_all_but(manifest)
+        """Write a checkpoint, with what is known of the ``best`` model; then forget the one before."""
+        self.forget_all_but(checkpoint.write_state(self.path / "state", state, best))
 
     def forget_all_but(self, manifest: dict[str, Any]) -> None:
         """Remove what older checkpoints, or one that a kill cut short, left behind."""
-        state_files = {manifest["server"], "manifest.json", *manifest["clients"].values()}
-        for file in (self.path / "state").iterdir():
-            if file.name not in state_files:
-                file.unlink(missing_ok=True)
+        checkpoint.forget_all_but(self.path / "state", manifest)
         for file in (self.path / "models").glob("best-*"):
             if manifest["best"] is None or file.name != manifest["best"]["file"]:
                 file.unlink(missing_ok=True)
 
     def load_state(self, manifest: dict[str, Any]) -> State:
-        folder = self.path / "state"
-        vectors, _ = read_tensors(folder / manifest["server"])
-        server = Server(vectors.pop("parameters"), vectors.pop("buffers"), _without_prefix(vectors))
-        clients = {
-            int(client): read_tensors(folder / file)[0] for client, file in manifest["clients"].items()
-        }
-        counts = {int(client): count for client, count in manifest["participations"].items()}
-        return State(manifest["round"], server, clients, counts)
+        return checkpoint.read_state(self.path / "state", manifest)
 
 
 def _line(record: Record) -> str:
@@ -250,15 +218,6 @@ def _line(record: Record) -> str:
 def _shown(settings: dict[str, Any], key: str) -> str:
     value = settings.get(key)
     return "unset" if value is None else str(value)
-
-
-def _flatten(server: Server) -> Vectors:
-    extra = {f"state.{name}": vector for name, vector in server.state.items()}
-    return {"parameters": server.parameters, "buffers": server.buffers, **extra}
-
-
-def _without_prefix(vectors: Vectors) -> Vectors:
-    return {name.removeprefix("state."): vector for name, vector in vectors.items()}
 
 
 def find_runs(paths: Iterable[Path]) -> list[RunFolder]:

@@ -14,9 +14,10 @@ from vhl.algorithms.base import FINAL, Server
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.rounds.problem import Problem
-from vhl.rounds.simulation import Simulation, State
+from vhl.rounds.simulation import Simulation
 from vhl.rounds.snapshot import ACCURACIES
 from vhl.rounds.workshop import Workshop
+from vhl.runs.checkpoint import State
 from vhl.runs.environment import environment
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record

@@ -169,6 +169,9 @@ class Algorithm(Component):
         """The server's new parameters and state from the updates, in client order, of ``clients`` in all."""
         raise NotImplementedError
 
+    ends: ClassVar[bool] = False
+    """Whether what comes after the last round makes another model than the rounds before it."""
+
     @property
     def distillation(self) -> Distillation | None:
         """A stage on the server after :meth:`aggregate`, every round."""

@@ -16,6 +16,8 @@ class CCVR(FedAvg):
     N(μ_c, Σ_c) and trains the classifier on those alone. Rounds before the last are FedAvg's.
     """
 
+    ends = True
+
     per_class: int = Field(
         2_000, ge=1, description="features drawn for each class, as in the paper on CIFAR-10"
     )

@@ -189,7 +189,7 @@ class Simulation:
         counted = {update.client for update in updates}
         known["left_out"] = [client for client in known["clients"] if client not in counted]
         if steps is not None and self.experiment.algorithm.distillation is not None:
-            known["distillation_steps"] = steps
+            known["server"] = {"distillation_steps": steps}
             known["samples"] += steps * self.experiment.algorithm.distillation.batch
         known["bytes"] = traffic(self.model, self._sent(), jobs, updates) + extra_bytes
         server = self.state.server

@@ -112,7 +112,7 @@ def reached(name: str, rounds: int, seeds: int = 3) -> str:
 
 def ahead(more: str, less: str, share: float, seeds: int = 1) -> Difference:
     """At best (0), or in the mean of so much of the last rounds."""
-    last = Measure("", lambda run, _: result(run.records, None, share).final)
+    last = Measure(lambda run, _: result(run.records, None, share).final)
     found = contrast(evidence(), "", more, less, last if share else BEST)
     assert found is not None and found.difference.seeds == seeds
     return found.difference

@@ -28,7 +28,6 @@ USUAL = ("stylegan", "noise")
 class Measure:
     """A number of a run; ``relative`` ones are compared by their ratio."""
 
-    name: str
     of: Callable[[Digest, float | None], float]
     """Of a run and its target."""
     relative: bool = False
@@ -45,15 +44,17 @@ def _rounds(run: Digest, target: float | None) -> float:
 
 
 def _start(run: Digest, target: float | None) -> float:
+    """Mean accuracy of the first tenth of rounds."""
     early = run.records[: max(1, len(run.records) // 10)]
     return statistics.mean(record.accuracy for record in early if record.accuracy is not None)
 
 
-BEST = Measure("best accuracy", lambda run, _: result(run.records).best)
-FINAL = Measure("mean of the last tenth", lambda run, _: result(run.records).final)
-START = Measure("mean accuracy of the first tenth of rounds", _start)
-ROUNDS = Measure("rounds to FedAvg's best", _rounds, relative=True, needs_target=True)
-DRIFT = Measure("client drift", lambda run, _: result(run.records).drift, relative=True)
+BEST = Measure(lambda run, _: result(run.records).best)
+FINAL = Measure(lambda run, _: result(run.records).final)
+START = Measure(_start)
+ROUNDS = Measure(_rounds, relative=True, needs_target=True)
+"""To what every seed of FedAvg without virtual data reached."""
+DRIFT = Measure(lambda run, _: result(run.records).drift, relative=True)
 
 
 @dataclass(frozen=True)

@@ -123,15 +123,14 @@ def cost(row: Row) -> float:
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
     objective = build("objectives", "objective", settings["objective"])
     assert isinstance(objective, Objective)
-    images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"]
+    images = _IMAGES[_named(settings["data"])] * settings["training"]["epochs"]
     images *= settings["clients_per_round"] / clients * (1 + objective.virtual_images(128) / 128)
     algorithm = build("algorithms", "algorithm", settings["algorithm"])
     assert isinstance(algorithm, Algorithm)
     if (stage := algorithm.distillation) is not None:  # a teacher goes forward alone: a third of a step
         images += stage.steps * stage.batch * (1 + settings["clients_per_round"] / 3)
-    return float(images * settings["rounds"] * _MODELS[_named(settings["model"])[0]])
+    return float(images * settings["rounds"] * _MODELS[_named(settings["model"])])
 
 
-def _named(part: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A component's name, and its options."""
-    return (part, {}) if isinstance(part, str) else (part["name"], part)
+def _named(part: str | dict[str, Any]) -> str:
+    return part if isinstance(part, str) else str(part["name"])

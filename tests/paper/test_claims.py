@@ -204,13 +204,6 @@ def test_noise_is_compared_with_stylegan_alone(digest: Make) -> None:
     assert lines_of(digests)["Noise is as good as StyleGAN."][0] == "holds"
 
 
-def test_the_list_is_a_table(digest: Make) -> None:
-    text = checklist(Evidence([digest(PLAIN, [0.1]), digest(VHL, [0.3])]))
-    lines = text.splitlines()
-    assert lines[1] == "| :-- | :-- | :-- |" and text.endswith("|\n")
-    assert {line.count("|") for line in lines} == {4} and len(lines) == 2 + len(list(claims()))
-
-
 def test_one_client_does_not_drift(digest: Any) -> None:
     central = [digest("centralized/cifar10/plain", [0.1], seed, drift=0.0) for seed in (0, 1)]
     checklist(Evidence([*central, digest(PLAIN, [0.1]), digest(VHL, [0.1])]))  # math domain error

@@ -30,16 +30,6 @@ def line_of(name: str, *digests: Digest) -> Line:
 # --- one line ------------------------------------------------------------------------------------------
 
 
-def test_best_and_the_mean_of_the_last_tenth(digest: Make) -> None:
-    first = digest(PLAIN, [0.1] * 17 + [0.9, 0.5, 0.6], 0)
-    second = digest(PLAIN, [0.1] * 17 + [0.7, 0.3, 0.4], 1)
-    line = line_of(PLAIN, first, second)
-    best, final = line.over_seeds("best"), line.over_seeds("final")
-    assert best is not None and (best.mean, best.count) == (pytest.approx(0.8), 2)
-    assert best.std == pytest.approx(0.02**0.5)  # 0.9 and 0.7
-    assert final is not None and final.mean == pytest.approx((0.55 + 0.35) / 2)
-
-
 def test_rounds_and_images_to_a_target(digest: Make) -> None:
     line = line_of(
         PLAIN, digest(PLAIN, [0.1, 0.5, 0.4, 0.8], 0), digest(PLAIN, [0.1, 0.2, 0.3, 0.6], 1, samples=7)

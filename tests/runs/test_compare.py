@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,14 @@ import pytest
 from vhl.experiment import Experiment
 from vhl.runs.compare import Comparison, compare, own_target
 from vhl.runs.folder import RunFolder
+from vhl.runs.record import Record
 from vhl.runs.statistics import Mean
 
 Write = Callable[..., RunFolder]
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Write:
+def write(tmp_path: Path, a_record: Callable[..., Record]) -> Write:
     """Write a run folder: an accuracy a round (``None``: not evaluated), and 10 images, 100 bytes a round."""
 
     def write_run(
@@ -28,29 +28,15 @@ def write(tmp_path: Path) -> Write:
         gpu: str | None = None,
         **settings: Any,
     ) -> RunFolder:
-        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
-        (folder / "experiment.toml").write_text(Experiment(**settings).toml(), encoding="utf-8")
+        folder = RunFolder(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
         machine = {"processor": "any", "cores": 2, "threads": 1, "gpu": gpu}
-        (folder / "environment.json").write_text(json.dumps(machine), encoding="utf-8")
-        with (folder / "metrics.jsonl").open("w", encoding="utf-8") as metrics:
-            for number, accuracy in enumerate(accuracies, 1):
-                record = {
-                    "round": number,
-                    "accuracy": accuracy,
-                    "loss": {},
-                    "train_accuracy": None,
-                    "drift": drift[number - 1] if drift else 1.0,
-                    "learning_rate": 0.1,
-                    "samples": 10,
-                    "compute": 1.5,
-                    "bytes": 100,
-                    "clients": [0],
-                    "seconds": seconds[number - 1][0] if seconds else 1.0,
-                    "side_by_side": seconds[number - 1][1] if seconds else None,
-                }
-                metrics.write(json.dumps(record) + "\n")
-        return RunFolder(folder)
+        folder.begin(Experiment(**settings), {}, machine)
+        for number, accuracy in enumerate(accuracies, 1):
+            takes, side_by_side = seconds[number - 1] if seconds else (1.0, None)
+            own = {"drift": drift[number - 1]} if drift else {}
+            known = {"samples": 10, "bytes": 100, "seconds": takes, "side_by_side": side_by_side, **own}
+            folder.append(a_record(number, accuracy, **known))
+        return folder
 
     return write_run
 

@@ -97,6 +97,7 @@ def test_choices_of_profile_and_virtual_data(digest: Make) -> None:
     }
     assert {choice.virtual for choice in plain} == {None}
     found = {}
+    assert len(evidence.choices(rows()[VHL])) == 3
     for choice, runs in evidence.choices(rows()[VHL]).items():
         virtual = choice.experiment(rows()[VHL]).virtual
         found[choice.profile, virtual.name, virtual.per_class] = curves(runs)
@@ -177,8 +178,9 @@ def test_of_a_method_with_a_classifier_retrained_at_the_end_whole_runs_alone_cou
     runs = evidence.of(rows()[name].experiment())
     assert curves(runs) == {0: [None, None, 0.5]}
     assert list(at(runs, 3)) == [0] and not at(runs, 2)
-    stopped = replace(digest(name, [0.9, 0.1, 0.5]), experiment=digest(name, [0.1] * 4).experiment)
-    assert not Evidence([stopped]).of(rows()[name].experiment())
+    for row, counts in ((name, False), (PLAIN, True)):  # of four rounds three were done
+        stopped = replace(digest(row, [0.9, 0.1, 0.5]), experiment=digest(row, [0.1] * 4).experiment)
+        assert bool(Evidence([stopped]).of(rows()[row].experiment())) == counts
 
 
 @pytest.mark.parametrize("name", ["light/fixed-statistics/plain", "light/lower-rate/plain"])

@@ -80,6 +80,11 @@ def test_a_problem_is_its_data_and_their_partition() -> None:
         ),
         ({"algorithm": "fedprox"}, {"algorithm": "feddyn"}, ("fedprox + vhl", "feddyn + vhl")),
         (
+            {"partition": "iid"},
+            {"partition": "lda"},
+            ("fedavg + vhl partition.name=iid", "fedavg + vhl partition.name=lda"),
+        ),
+        (
             {},
             {"virtual": {"per_class": 7}},
             ("fedavg + vhl virtual.per_class=unset", "fedavg + vhl virtual.per_class=7"),

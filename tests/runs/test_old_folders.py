@@ -26,7 +26,8 @@ from vhl.runs.compare import compare
 from vhl.runs.find import find_runs
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import trained_model
-from vhl.runs.resume import another_version, check_same
+from vhl.runs.resume import check_same
+from vhl.session.session import Session
 
 KEPT = Path(__file__).parent / "folders_of_0_1_0"
 EXPECTED: dict[str, Any] = json.loads((KEPT / "expected.json").read_text(encoding="utf-8"))
@@ -111,8 +112,19 @@ def test_what_the_next_round_starts_from(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_who_goes_on_with_one_is_told_of_the_version(name: str) -> None:
+def test_it_is_the_same_experiment_with_more_rounds(name: str) -> None:
     run = RunFolder(name)
     check_same(run, run.experiment().with_(rounds=3))
-    told = another_version(run)
-    assert told is not None and told.startswith(f"{name} was begun with vhl 0.1.0, and this is 0.2")
+
+
+class _ToldError(Exception):
+    """Instead of the round that would come next."""
+
+
+def test_who_goes_on_with_one_is_told_of_the_version(folders: Path) -> None:
+    def tell(note: str) -> None:
+        raise _ToldError(note)
+
+    longer = RunFolder("plain").experiment().with_(rounds=3)
+    with pytest.raises(_ToldError, match=r"plain was begun with vhl 0\.1\.0, and this is 0\.2"):
+        next(iter(Session(longer, folders, resume=True, on_note=tell)))

@@ -109,8 +109,8 @@ def contrast(
     """
     one, other = rows()[more], rows()[less]
     found = [
-        (len(seeds), rounds, choice)
-        for choice, rounds, seeds in _common(evidence, one, other, () if like is None else (like.rounds,))
+        (seeds, rounds, choice)
+        for seeds, rounds, choice in _common(evidence, one, other, () if like is None else (like.rounds,))
         if not one.uses_generator or generator(choice.experiment(one)) in virtual
         if like is None or (_setting(one, choice), rounds) == (like.setting, like.rounds)
         if not measure.needs_target or _target(evidence, one, choice, rounds) is not None
@@ -152,14 +152,13 @@ def _setting(row: Row, choice: Choice) -> str:
 
 def _common(
     evidence: Evidence, one: Row, other: Row, also: Sequence[int]
-) -> Iterator[tuple[Choice, int, set[int]]]:
-    """For each choice with runs of both rows: numbers of rounds, and the seeds that both had so far."""
+) -> Iterator[tuple[int, int, Choice]]:
+    """For each choice with runs of both rows: how many seeds of both came as far as how many rounds."""
     for choice, runs in evidence.choices(one).items():
         partners = evidence.runs(other, choice)
         for rounds in {*lengths(runs), *lengths(partners), *also}:
-            seeds = at(runs, rounds).keys() & at(partners, rounds).keys()
-            if seeds:
-                yield choice, rounds, seeds
+            if seeds := len(paired(at(runs, rounds), at(partners, rounds))):
+                yield seeds, rounds, choice
 
 
 def _target(evidence: Evidence, row: Row, choice: Choice, rounds: int) -> float | None:

@@ -12,7 +12,7 @@ from vhl.experiment import Experiment, Profile
 from vhl.paper.row import Row
 from vhl.runs.compare import judged
 from vhl.runs.digest import Digest
-from vhl.runs.identity import LENGTH, REPEATED, ROUNDING, VIRTUAL, all_but
+from vhl.runs.identity import LENGTH, REPEATED, ROUNDING, VIRTUAL, Settings, key
 
 Runs = Mapping[int, Digest]
 """Repetitions of one experiment, by seed."""
@@ -30,7 +30,7 @@ class Choice:
     def of(cls, experiment: Experiment) -> Choice:
         made = experiment.virtual
         options = {"name", made.primary} & type(made).model_fields.keys()
-        asked = {key: value for key, value in experiment.table()["virtual"].items() if key in options}
+        asked = {name: value for name, value in experiment.table()["virtual"].items() if name in options}
         usual = Experiment.read({"profile": experiment.profile, "virtual": asked}).virtual
         virtual = json.dumps(experiment.table()["virtual"], sort_keys=True) if usual == made else None
         return cls(experiment.profile, virtual)
@@ -40,15 +40,15 @@ class Choice:
         return row.experiment(self.profile, *chosen)
 
 
-def asked(experiment: Experiment) -> dict[str, Any]:
-    """The settings that all runs of an experiment have in common, whatever their length, seed and machine."""
-    unused = frozenset[str]() if experiment.objective.uses_virtual else VIRTUAL
-    return all_but(experiment, REPEATED | LENGTH | ROUNDING | unused)
+def may_differ(experiment: Experiment) -> Settings:
+    """What runs of one experiment need not have in common, such as virtual data that they do not use."""
+    unused: Settings = set() if experiment.objective.uses_virtual else VIRTUAL
+    return REPEATED | LENGTH | ROUNDING | unused
 
 
 def identity(experiment: Experiment) -> str:
     """Equal for all runs of one experiment."""
-    return json.dumps(asked(experiment), sort_keys=True)
+    return key(experiment, may_differ(experiment))
 
 
 class Evidence:
@@ -88,10 +88,9 @@ class Evidence:
 
     def runs(self, row: Row, choice: Choice) -> Runs:
         own = _open(row, choice)
-        key = row.name, own
-        if key not in self._found:
-            self._found[key] = self.of(own.experiment(row))
-        return self._found[key]
+        if (row.name, own) not in self._found:
+            self._found[row.name, own] = self.of(own.experiment(row))
+        return self._found[row.name, own]
 
     def of(self, experiment: Experiment) -> Runs:
         """All runs of an experiment, by seed."""

@@ -14,10 +14,11 @@ from vhl.config.registry import build, suggest
 from vhl.errors import VHLError
 from vhl.experiment import Experiment, Profile
 from vhl.objectives.base import Objective
-from vhl.paper.evidence import Evidence, asked, generator, identity
+from vhl.paper.evidence import Evidence, generator, identity, may_differ
 from vhl.paper.row import GENERATOR, Row
 from vhl.paper.rows import rows
 from vhl.runs.dotted import dotted
+from vhl.runs.identity import all_but
 
 _IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
 _MODELS = {"resnet8": 0.022, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
@@ -114,7 +115,8 @@ def run_name(experiment: Experiment) -> str:
 def _chosen(experiment: Experiment) -> str:
     """What the experiment's identity has beyond defaults, so that a new option renames no run."""
     chosen = dotted(experiment, defaults=False)
-    return json.dumps({key: value for key, value in sorted(asked(experiment).items()) if key in chosen})
+    common = all_but(experiment, may_differ(experiment))
+    return json.dumps({key: value for key, value in sorted(common.items()) if key in chosen})
 
 
 def cost(row: Row) -> float:

@@ -26,7 +26,8 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.base import Batch, Objective, weighted_mean
-from vhl.rounds.simulation import Simulation, State
+from vhl.rounds.simulation import Simulation
+from vhl.runs.checkpoint import State
 from vhl.runs.record import Record
 
 pytest_plugins = ["engine_fixtures", "run_fixtures"]

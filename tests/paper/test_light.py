@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from vhl.paper.document import renewed
 from vhl.paper.evidence import Evidence
 from vhl.paper.light import _pairs, comparisons
 from vhl.paper.rows import rows
@@ -54,8 +53,3 @@ def test_a_label_names_what_is_subtracted() -> None:
         words = left.rsplit(": ")[-1]
         if words in {"VHL", "vhl", "naive", "vhl-light"}:
             assert first.objective.name == words.lower(), label
-
-
-def test_a_document_shows_them() -> None:
-    shown = renewed("<!-- vhl paper light -->\n<!-- end -->\n", Evidence([]))
-    assert shown == f"<!-- vhl paper light -->\n{comparisons(Evidence([]))}<!-- end -->\n"

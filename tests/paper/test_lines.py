@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from vhl.paper.evidence import Evidence, generator
-from vhl.paper.lines import Estimate, Line, lines, reached_by_all
+from vhl.paper.lines import Line, lines, reached_by_all
 from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
+from vhl.runs.statistics import Mean
 
 PLAIN, VHL = "cifar10/a0.1-e1-k10/fedavg", "cifar10/a0.1-e1-k10/fedavg-vhl"
 PROX = "cifar10/a0.1-e1-k10/fedprox"
@@ -26,33 +27,7 @@ def line_of(name: str, *digests: Digest) -> Line:
     return line
 
 
-# --- estimates -----------------------------------------------------------------------------------------
-
-
-def test_mean_deviation_and_error_over_seeds() -> None:
-    found = Estimate.of([0.5, 0.6, 0.7])
-    assert found is not None and found.count == 3 and found.mean == pytest.approx(0.6)
-    assert found.std == pytest.approx(0.1)  # √((0.1² + 0 + 0.1²)/2)
-    assert found.error == pytest.approx(0.1 / 3**0.5)
-
-
-def test_one_seed_has_no_deviation_and_none_no_mean() -> None:
-    found = Estimate.of([0.5])
-    assert found == Estimate(0.5, None, 1) and found.error is None
-    assert Estimate.of([]) is None
-
-
 # --- one line ------------------------------------------------------------------------------------------
-
-
-def test_best_and_the_mean_of_the_last_tenth(digest: Make) -> None:
-    first = digest(PLAIN, [0.1] * 17 + [0.9, 0.5, 0.6], 0)
-    second = digest(PLAIN, [0.1] * 17 + [0.7, 0.3, 0.4], 1)
-    line = line_of(PLAIN, first, second)
-    best, final = line.over_seeds("best"), line.over_seeds("final")
-    assert best is not None and (best.mean, best.count) == (pytest.approx(0.8), 2)
-    assert best.std == pytest.approx(0.02**0.5)  # 0.9 and 0.7
-    assert final is not None and final.mean == pytest.approx((0.55 + 0.35) / 2)
 
 
 def test_rounds_and_images_to_a_target(digest: Make) -> None:
@@ -85,7 +60,7 @@ def test_rounds_that_were_not_evaluated(digest: Make) -> None:
     plain, vhl = [None, 0.4, None, 0.5, None], [None, 0.3, None, 0.9, None]
     line = line_of(VHL, digest(PLAIN, plain), digest(VHL, vhl))
     assert line.target == 0.5 and line.speed_up == 1.0
-    assert line.gain == Estimate(pytest.approx(0.4), None, 1)
+    assert line.gain == Mean(pytest.approx(0.4), 0.0, 1)
 
 
 def test_speed_up_is_fedavgs_rounds_over_its_own(digest: Make) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import statistics
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -13,18 +13,20 @@ import pytest
 
 from vhl.cli.main import build_parser
 from vhl.experiment import Experiment
-from vhl.paper.contrast import BEST, FINAL, Measure, contrast
+from vhl.paper.contrast import BEST, Measure, contrast
 from vhl.paper.document import renewed
-from vhl.paper.evidence import Choice, Evidence, at, generator
+from vhl.paper.evidence import Choice, Evidence, Runs, at, generator
 from vhl.paper.lines import lines
+from vhl.paper.own import light_elsewhere
 from vhl.paper.queue import Request, queue, run_name, select
 from vhl.paper.rows import rows
 from vhl.paper.table import _cells
 from vhl.runs.compare import result
 from vhl.runs.digest import Digest
+from vhl.runs.statistics import Difference, Mean
+from vhl.text import points
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = sorted((ROOT / "results").glob("**/*.json"))
 
 
@@ -64,8 +66,60 @@ def test_every_command_of_the_document_makes_a_record() -> None:
         assert {experiment.name for experiment in made} <= kept, run
 
 
+# --- numbers that people wrote down --------------------------------------------------------------------
+# As numbers, in the order of the document: in which words it says them is the document's own.
+
+MAIN, LIGHT = "cifar10/a0.1-e1-k10", "light/vhl-light/fedavg"
+PLAIN, VHL = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl"
+NORMS = ["group-norm", "lower-rate", "fixed-usual-rate", "fixed-statistics"]
+STOPPED = {"light/lower-rate/vhl-light": 296}
+"""Runs that did not come to their end, with the rounds that they have."""
+
+
+def written(name: str) -> tuple[str, list[list[list[str]]]]:
+    """A document's sentences in one line, and the cells of its tables but for headings and the first column.
+
+    What `vhl paper table` wrote is left out.
+    """
+    text = (ROOT / name).read_text(encoding="utf-8")
+    text = re.sub(r"<!-- vhl paper.*?<!-- end -->|^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    lines = [[line.strip("| ").split(" | ")[1:] for line in table.splitlines()[2:]] for table in tables]
+    return " ".join(re.sub(r"^\|.*$", "", text, flags=re.MULTILINE).split()), lines
+
+
+def assert_in_order(text: str, numbers: Sequence[str]) -> None:
+    """All of them are there, as whole numbers, one after the other."""
+    pattern = ".*?".join(rf"(?<![\d.]){re.escape(number)}(?!\.?\d)" for number in numbers)
+    assert re.search(pattern, text), numbers
+
+
+def runs_of(name: str, rounds: int) -> Runs:
+    """A row with the authors' settings and noise, as it was after some rounds."""
+    return at(evidence().runs(rows()[name], Choice.of(rows()[name].experiment("release", "noise"))), rounds)
+
+
+def reached(name: str, rounds: int, seeds: int = 3) -> str:
+    """Best and last tenth over so many seeds; of one the first, and a dash where it did not get so far."""
+    runs = runs_of(name, rounds)
+    if seeds == 1 and 0 not in runs:
+        return "–"
+    results = [result(run.records) for run in (list(runs.values()) if seeds > 1 else [runs[0]])]
+    assert len(results) == seeds
+    both = [Mean.of([getattr(own, measure) for own in results]) for measure in ("best", "final")]
+    return " · ".join(points(own.mean, own.std if seeds > 1 else None) for own in both if own is not None)
+
+
+def ahead(more: str, less: str, share: float, seeds: int = 1) -> Difference:
+    """At best (0), or in the mean of so much of the last rounds."""
+    last = Measure(lambda run, _: result(run.records, None, share).final)
+    found = contrast(evidence(), "", more, less, last if share else BEST)
+    assert found is not None and found.difference.seeds == seeds
+    return found.difference
+
+
 def measured(name: str, rounds: int) -> tuple[str, str, str]:
-    """A row with the authors' settings and noise, as in the tables: best, last tenth and gain."""
+    """As in the tables: best, last tenth and gain."""
     found = [line for line in lines(rows()[name], evidence()) if line.rounds == rounds]
     (line,) = [
         line
@@ -76,224 +130,122 @@ def measured(name: str, rounds: int) -> tuple[str, str, str]:
     return cells[6], cells[9], cells[10].split(" / ")[0]
 
 
-@pytest.mark.parametrize(
-    ("words", "setting", "rounds"),
-    [("CIFAR-10", "cifar10", 300), ("Fashion-MNIST", "fmnist", 200), ("SVHN", "svhn", 200)],
-)
-def test_the_readme_shows_these_numbers(words: str, setting: str, rounds: int) -> None:
-    alone = measured(f"{setting}/a0.1-e1-k10/fedavg", rounds)
-    vhl = measured(f"{setting}/a0.1-e1-k10/fedavg-vhl", rounds)
-    (row,) = re.findall(rf"^\| {words}, {rounds} rounds, .*$", README, re.MULTILINE)
-    cells = row.split(" | ")
-    assert cells[1:3] == [" · ".join(alone[:2]), " · ".join(vhl[:2])]
-    assert cells[3].split(" · ")[0] == vhl[2]
+def of_paper(name: str) -> float:
+    """The gain that the paper has, in points."""
+    alone, vhl = (rows()[own].accuracy for own in (name, f"{name}-vhl"))
+    assert alone is not None and vhl is not None
+    return vhl - alone
 
 
-def test_the_readme_says_what_ccvr_has() -> None:
-    alone, vhl = (measured(f"methods/ccvr/{objective}", 200)[0] for objective in ("plain", "vhl"))
-    assert f"has {alone} % alone and {vhl} % with VHL" in README
+def test_the_readmes_tables() -> None:
+    tables = written("README.md")[1]
+    settings = {"cifar10": 300, "fmnist": 200, "svhn": 200}
+    gains, algorithms = (next(t for t in tables if len(t[0]) == columns) for columns in (3, 6))
+    for (setting, rounds), cells in zip(settings.items(), gains, strict=True):
+        alone, vhl = (measured(f"{setting}/a0.1-e1-k10/fedavg{kind}", rounds) for kind in ("", "-vhl"))
+        assert cells[:2] == [" · ".join(alone[:2]), " · ".join(vhl[:2])]
+        assert cells[2] == f"{vhl[2]} · {of_paper(f'{setting}/a0.1-e1-k10/fedavg'):+.1f}"
+    for algorithm, cells in zip(("fedavg", "fedprox", "scaffold", "fednova"), algorithms, strict=True):
+        name = f"{MAIN}/{algorithm}"
+        (alone, *_), (vhl, _, gain) = measured(name, 300), measured(f"{name}-vhl", 300)
+        paper = [*(f"{rows()[own].accuracy:.2f}" for own in (name, f"{name}-vhl")), f"{of_paper(name):+.2f}"]
+        assert cells == [alone, vhl, gain.split(" ± ")[0], *paper]
 
 
-def seconds(name: str) -> float:
-    """Wall time of nine rounds, measured alone on an H200."""
-    file = ROOT / "benchmarks" / "results" / f"h200-vhl-light{name}.json"
-    return float(json.loads(file.read_text(encoding="utf-8"))["seconds"])
-
-
-def after(name: str, rounds: int) -> str:
-    """Best and last tenth of three seeds so far."""
-    choice = Choice.of(rows()[name].experiment("release", "noise"))
-    runs = at(evidence().runs(rows()[name], choice), rounds)
-    assert len(runs) == 3
-    results = [result(run.records, 1.0) for run in runs.values()]
-    pairs = ([100 * own.best for own in results], [100 * own.final for own in results])
-    return " · ".join(f"{statistics.mean(own):.1f} ± {statistics.stdev(own):.1f}" for own in pairs)
-
-
-def interval(more: str, less: str, measure: Measure) -> str:
-    """Where three seeds leave the difference, at 95 %."""
-    found = contrast(evidence(), "", more, less, measure)
-    assert found is not None and found.doubt is not None and found.seeds == 3
-    ends = (100 * (found.value + sign * found.doubt) for sign in (-1, 1))
-    return " to ".join(f"{end:+.1f}" for end in ends)
-
-
-def _mean_of(share: float) -> Measure:
-    """The mean over so much of the last rounds."""
-    return Measure(f"last {share:.0%}", lambda run, target: result(run.records, target, share).final)
-
-
-def over_most_rounds(more: str, less: str) -> str:
-    """The difference in the mean of the last 75 %, with its standard error."""
-    found = contrast(evidence(), "", more, less, _mean_of(0.75))
-    assert found is not None and found.error is not None and found.seeds == 3
-    return f"{100 * found.value:.1f} ± {100 * found.error:.1f}"
+def test_the_readmes_sentences() -> None:
+    text = written("README.md")[0]
+    equal = " · ".join(own.split(" ± ")[0] for own in reached(LIGHT, 240).split(" · "))
+    (stopped, rounds), *_ = STOPPED.items()
+    lower = [
+        reached(name, n, 1).split(" · ")[1]
+        for name, n in ((stopped, rounds), ("light/lower-rate/plain", 300))
+    ]
+    fixed = reached("light/fixed-statistics/plain", 300, 1)
+    assert_in_order(text, [reached(LIGHT, 300), equal, lower[0], str(rounds), lower[1], fixed])
+    assert_in_order(text, [measured(f"methods/ccvr/{objective}", 200)[0] for objective in ("plain", "vhl")])
 
 
 def test_what_vhl_light_has_for_the_same_cost() -> None:
-    names = [f"cifar10/a0.1-e1-k10/{own}" for own in ("fedavg", "fedavg-vhl")] + ["light/vhl-light/fedavg"]
-    text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
-    assert f"| 300 rounds | {' | '.join(after(name, 300) for name in names)} |" in text
+    """In 300 rounds, in as many as compute the same, and in as many as take as long on an H200."""
+
+    def seconds(name: str) -> float:
+        file = ROOT / "benchmarks" / "results" / f"h200-vhl-light{name}.json"
+        return float(json.loads(file.read_text(encoding="utf-8"))["seconds"])
+
+    table = written("docs/light.md")[1][0]
+    assert table[0] == [reached(name, 300) for name in (PLAIN, VHL, LIGHT)]
     takes = [seconds("-fedavg") / seconds(own) for own in ("-vhl", "")]
-    for words, shares in (("as many multiply-adds", (1 / 2, 1 / 1.25)), ("as long on an H200", takes)):
-        rounds = [round(300 * share) for share in shares]
-        cells = [f"in {cut}: {after(name, cut)}" for name, cut in zip(names[1:], rounds, strict=True)]
-        assert f"| {words} as FedAvg's | in 300 rounds | {' | '.join(cells)} |" in text
-    (best, final), *_ = re.findall(r"\| \*\*vhl-light − VHL\*\* \| (.*?) \| (.*?) \|", text)
-    words = " ".join(text.split())
-    assert f"{best} points at best and {final} in the last tenth of 300 rounds" in words
-    at_best, at_end = (interval(names[2], names[1], own) for own in (BEST, FINAL))
-    assert f"they leave {at_best} points open at best and {at_end} in the last tenth" in words
-    assert f"over the last 75 % `vhl-light` is {over_most_rounds(names[2], names[1])} points ahead" in words
-    readme = " ".join(README.split())  # wherever its lines break
-    assert f"{after(names[2], 300)} on CIFAR-10 with three seeds" in readme
-    best, final = (own.split(" ± ")[0] for own in after(names[2], 240).split(" · "))
-    assert f"{best} · {final} with no more compute than FedAvg's 300 rounds" in readme
-
-
-def first_seed(name: str, rounds: int = 300) -> str:
-    """Best and last tenth of so many rounds with seed 0, or a dash where there are none."""
-    choice = Choice.of(rows()[name].experiment("release", "noise"))
-    runs = at(evidence().runs(rows()[name], choice), rounds)
-    if 0 not in runs:
-        return "–"
-    found = result(runs[0].records, 1.0)
-    return f"{100 * found.best:.1f} · {100 * found.final:.1f}"
-
-
-_STOPPED = {"light/lower-rate/vhl-light": 296}
-"""Runs that did not come to their end, with the rounds that they have."""
-
-
-def test_what_the_readme_says_of_a_lower_rate() -> None:
-    (name, rounds), *_ = _STOPPED.items()
-    light, plain = first_seed(name, rounds), first_seed("light/lower-rate/plain")
-    fixed = first_seed("light/fixed-statistics/plain")
-    said = (
-        f"brings its last tenth to {light.split(' · ')[1]} (one seed, {rounds} rounds), but FedAvg's only to "
-        f"{plain.split(' · ')[1]}; with `training.freeze_batch_norm=150` as well FedAvg has {fixed}."
-    )
-    assert said in " ".join(README.split())
-
-
-def _cell(name: str) -> str:
-    rounds = _STOPPED.get(name)
-    return first_seed(name) if rounds is None else f"{first_seed(name, rounds)} ({rounds})"
+    for cells, shares in zip(table[1:], ((1 / 2, 1 / 1.25), takes), strict=True):
+        for name, share, cell in zip((VHL, LIGHT), shares, cells[1:], strict=True):
+            assert_in_order(cell, [str(round(300 * share)), reached(name, round(300 * share))])
 
 
 def test_what_is_left_of_the_gain_with_other_normalisation() -> None:
-    usual = [f"cifar10/a0.1-e1-k10/{own}" for own in ("fedavg", "fedavg-vhl")] + ["light/vhl-light/fedavg"]
-    named = {"batch norm": [usual[0], "further/naive/fedavg", *usual[1:]]}
-    for words, kind in {
-        "group norm": "group-norm",
-        "batch norm, statistics fixed after round 150": "fixed-usual-rate",
-        "batch norm, a tenth of the rate after round 150": "lower-rate",
-        "the same, and a tenth of the rate from then on": "fixed-statistics",
-    }.items():
-        named[words] = [f"light/{kind}/{own}" for own in ("plain", "naive", "vhl", "vhl-light")]
-    text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
-    for words, names in named.items():
-        cells = [_cell(name) for name in names]
-        assert (f"| {words} | {' | '.join(cells)} |" in text) == (set(cells) != {"–"}), words
+    named = [[PLAIN, "further/naive/fedavg", VHL, LIGHT]]
+    named += [[f"light/{kind}/{own}" for own in ("plain", "naive", "vhl", "vhl-light")] for kind in NORMS]
+
+    def cell(name: str) -> str:
+        rounds = STOPPED.get(name)
+        return reached(name, 300, 1) if rounds is None else f"{reached(name, rounds, 1)} ({rounds})"
+
+    assert written("docs/light.md")[1][1] == [[cell(name) for name in names] for names in named]
 
 
-_USUAL = "cifar10/a0.1-e1-k10"
-
-
-@pytest.mark.parametrize(
-    ("words", "plain", "light", "rounds"),
-    [
-        ("FedProx", f"{_USUAL}/fedprox", "light/vhl-light/fedprox", 300),
-        ("SCAFFOLD", f"{_USUAL}/scaffold", "light/vhl-light/scaffold", 300),
-        ("FedNova", f"{_USUAL}/fednova", "light/vhl-light/fednova", 300),
-        ("α = 0.05", "cifar10/a0.05-e1-k10/fedavg", "light/cifar10-a0.05-e1-k10/fedavg", 300),
-        ("100 clients, 10 a round", "cifar10/a0.1-e1-k100/fedavg", "light/cifar10-a0.1-e1-k100/fedavg", 300),
-        ("Fashion-MNIST", "fmnist/a0.1-e1-k10/fedavg", "light/fmnist-a0.1-e1-k10/fedavg", 200),
-        ("SVHN", "svhn/a0.1-e1-k10/fedavg", "light/svhn-a0.1-e1-k10/fedavg", 200),
-    ],
-)
-def test_where_else_vhl_light_was_measured(words: str, plain: str, light: str, rounds: int) -> None:
+def test_where_else_vhl_light_was_measured() -> None:
     """In as many rounds as the row says, and in those that compute as much as the first column."""
-    vhl = f"{plain}-vhl"
-    cells = [first_seed(name, rounds) for name in (plain, vhl, light)]
-    cells += [first_seed(vhl, rounds // 2), first_seed(light, rounds * 4 // 5)]
-    text = (ROOT / "docs" / "light.md").read_text(encoding="utf-8")
-    assert (f"| {words}, {rounds} rounds | {' | '.join(cells)} |" in text) == ("–" not in cells)
+    names = {f"{MAIN}/{own}": (f"light/vhl-light/{own}", 300) for own in ("fedprox", "scaffold", "fednova")}
+    for setting, rounds in {
+        "cifar10/a0.05-e1-k10": 300,
+        "cifar10/a0.1-e1-k100": 300,
+        "fmnist/a0.1-e1-k10": 200,
+        "svhn/a0.1-e1-k10": 200,
+    }.items():
+        names[f"{setting}/fedavg"] = light_elsewhere(setting), rounds
+    expected = []
+    for plain, (light, rounds) in names.items():
+        vhl = f"{plain}-vhl"
+        whole = [reached(name, rounds, 1) for name in (plain, vhl, light)]
+        expected.append([*whole, reached(vhl, rounds // 2, 1), reached(light, rounds * 4 // 5, 1)])
+    assert written("docs/light.md")[1][2] == expected
 
 
-_LIGHT = "light/vhl-light"
-_SINGLE = {
-    "1.8 ± 0.7 points at best, 4.3 ± 1.1 over the last 75 %; the last tenth alone, 1.7 ± 0.9": (
-        ("light/share-0.75/fedavg", f"{_LIGHT}/fedavg"),
-        (0.0, 0.75, 0.1),
-    ),
-    "2.8 ± 0.9 points in the last tenth, 3.8 ± 1.1 over the last 75 %": (
-        ("light/same-class/fedavg", f"{_LIGHT}/fedavg"),
-        (0.1, 0.75),
-    ),
-    "The last tenth, 3.3 ± 0.9 points behind VHL, is more than chance; at best it is 1.3 ± 0.7, over the "
-    "last 75 % 2.3 ± 1.1": ((f"{_LIGHT}/scaffold", f"{_USUAL}/scaffold-vhl"), (0.1, 0.0, 0.75)),
-    "That is 7.1 ± 0.7 and 9.3 ± 0.9 points": (
-        (f"{_USUAL}/fedavg", "light/statistics-alone/fedavg"),
-        (0.0, 0.1),
-    ),
-    "`naive` has as much at best and 1.9 ± 0.9 more in the last tenth": (
-        ("light/statistics-alone/fedavg", "further/naive/fedavg"),
-        (0.1,),
-    ),
-    "without cross-entropy, 1.6 ± 0.7 and 4.9 ± 0.9": (
-        ("light/statistics-alone/fedavg", "light/no-virtual-loss/fedavg"),
-        (0.0, 0.1),
-    ),
-    "ends 0.4 ± 0.7 points behind at best and 2.8 ± 0.9 in the last tenth": (
-        ("light/lower-rate/plain", f"{_USUAL}/fedavg"),
-        (0.0, 0.1),
-    ),
-    "Fixed statistics on top of it bring 5.1 ± 0.7 and 15.1 ± 0.9": (
-        ("light/lower-rate/plain", "light/fixed-statistics/plain"),
-        (0.0, 0.1),
-    ),
-    "`vhl-light` gains 6.2 ± 0.9 points in the last tenth by the lower rate": (
-        (f"{_LIGHT}/fedavg", "light/lower-rate/vhl-light"),
-        (0.1,),
-    ),
-    "loses 0.5 ± 0.7 and 1.7 ± 0.9 by fixed statistics on top": (
-        ("light/fixed-statistics/vhl-light", "light/lower-rate/vhl-light"),
-        (0.0, 0.1),
-    ),
-    "0.2 ± 0.7 points behind at best": (("light/share-alone/fedavg", f"{_LIGHT}/fedavg"), (0.0,)),
-    "1.9 ± 0.9 ahead in the last tenth": ((f"{_LIGHT}/fedavg", "light/share-alone/fedavg"), (0.1,)),
-    "Mosaics counted by number are 2.1 ± 0.7 and 6.3 ± 0.9 behind": (
-        ("light/mosaic-alone/fedavg", f"{_LIGHT}/fedavg"),
-        (0.0, 0.1),
-    ),
-    "2.8 ± 1.1 over the last 75 %; in the last tenth no more than chance may be": (
-        ("light/no-supcon/fedavg", f"{_LIGHT}/fedavg"),
-        (0.75,),
-    ),
-    "0.1 ± 0.7 points ahead of `vhl-light` at best, 1.4 ± 0.9 in the last tenth and over the last 75 % "
-    "1.4 ± 1.1": ((f"{_LIGHT}/fedavg", "light/half-no-virtual-loss/fedavg"), (0.0, 0.1, 0.75)),
-}
+SCAFFOLD = f"{MAIN}/scaffold-vhl", "light/vhl-light/scaffold"
+ALONE, LOWER, FIXED = (
+    f"light/{name}" for name in ("statistics-alone/fedavg", "lower-rate", "fixed-statistics")
+)
+SPOKEN: list[tuple[str, str, list[float]]] = [
+    (ALONE, PLAIN, [0]),
+    (*SCAFFOLD, [0.1]),
+    (ALONE, PLAIN, [0, 0.1]),
+    ("further/naive/fedavg", ALONE, [0.1]),
+    ("light/no-virtual-loss/fedavg", ALONE, [0, 0.1]),
+    (PLAIN, f"{LOWER}/plain", [0, 0.1]),
+    (f"{FIXED}/plain", f"{LOWER}/plain", [0, 0.1]),
+    (f"{LOWER}/vhl-light", LIGHT, [0.1]),
+    (f"{LOWER}/vhl-light", f"{FIXED}/vhl-light", [0, 0.1]),
+    (LIGHT, "light/share-alone/fedavg", [0]),
+    ("light/share-alone/fedavg", LIGHT, [0.1]),
+    (LIGHT, "light/share-alone/fedavg", [0.75]),
+    (LIGHT, "light/mosaic-alone/fedavg", [0, 0.1]),
+    (LIGHT, "light/share-0.75/fedavg", [0, 0.75, 0.1]),
+    (LIGHT, "light/same-class/fedavg", [0.1, 0.75]),
+    ("light/half-no-virtual-loss/fedavg", LIGHT, [0, 0.1, 0.75]),
+    (LIGHT, "light/no-supcon/fedavg", [0.75]),
+    (*SCAFFOLD, [0.1, 0, 0.75]),
+]
+"""What ``docs/light.md`` says of one seed, in its order: which row is ahead of which, and in what."""
 
 
-@pytest.mark.parametrize("words", _SINGLE)
-def test_single_seeds_are_told_with_a_borrowed_error(words: str) -> None:
-    """How far the first row is behind the second: at best (0), or in the mean of so much of the rounds."""
-    (behind, ahead), shares = _SINGLE[words]
-    found = []
-    for share in shares:
-        contrasted = contrast(evidence(), "", ahead, behind, _mean_of(share) if share else BEST)
-        assert contrasted is not None and contrasted.error is not None and contrasted.seeds == 1
-        found.append(f"{100 * contrasted.value:.1f} ± {100 * contrasted.error:.1f}")
-    assert re.findall(r"[\d.]+ ± [\d.]+", words) == found
-    assert words in " ".join((ROOT / "docs" / "light.md").read_text(encoding="utf-8").split())
-
-
-@pytest.mark.parametrize("algorithm", ["FedAvg", "FedProx", "SCAFFOLD", "FedNova"])
-def test_the_readme_compares_algorithms_by_these_numbers(algorithm: str) -> None:
-    name = f"cifar10/a0.1-e1-k10/{algorithm.lower()}"
-    (alone, *_), (vhl, _, gain) = measured(name, 300), measured(f"{name}-vhl", 300)
-    published = [rows()[name].accuracy, rows()[f"{name}-vhl"].accuracy]
-    difference = published[1] - published[0]
-    cells = [alone, vhl, gain.split(" ± ")[0], *(f"{own:.2f}" for own in published), f"{difference:+.2f}"]
-    assert f"| {algorithm} | {' | '.join(cells)} |" in README
+def test_differences_that_are_told() -> None:
+    """Of three seeds with their interval, of one with a borrowed error."""
+    text = written("docs/light.md")[0]
+    best, last = (ahead(LIGHT, VHL, share, 3) for share in (0, 0.1))
+    ends = [100 * (own.mean + sign * own.margin) for own in (best, last) for sign in (-1, 1)]
+    intervals = [f"{low:+.1f} to {high:+.1f}" for low, high in (ends[:2], ends[2:])]
+    assert re.findall(r"[+-][\d.]+ to [+-][\d.]+", text) == intervals
+    single = [ahead(more, less, share) for more, less, shares in SPOKEN for share in shares]
+    expected = [points(own.mean, own.error) for own in single]
+    expected[2:2] = [points(own.mean, own.error) for own in [ahead(LIGHT, VHL, 0.75, 3)]]
+    told = re.findall(r"[+-]?\d+\.\d ± \d+\.\d", text)
+    assert told[:2] == [points(own.mean, own.error, signed=True) for own in (best, last)]
+    assert told[2:-1] == expected

@@ -168,16 +168,6 @@ def test_all_tables_or_some() -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10", "further"])
-def test_markdown_has_as_many_cells_in_each_line(evidence: Evidence, name: str) -> None:
-    whole = table(name, evidence)
-    lines = [line for line in whole.markdown().splitlines() if line.startswith("|")]
-    columns = len(whole.cells[0])
-    assert {line.count("|") for line in lines} == {columns + 1}
-    assert lines[1].replace(":", "").replace("-", "") == lines[1][0] + "  |" * columns
-    assert len(lines) == 1 + len(whole.cells) and whole.markdown().endswith("\n")
-
-
-@pytest.mark.parametrize("name", ["cifar10", "further"])
 def test_latex_can_be_read(evidence: Evidence, name: str) -> None:
     """Braces and dollars in pairs, as many columns as declared, and no letter that LaTeX takes otherwise."""
     whole = table(name, evidence)

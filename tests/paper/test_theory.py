@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vhl.paper.document import renewed
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures import FIGURES
 from vhl.paper.theory import measured, terms_table
@@ -62,11 +61,6 @@ def test_every_cell(evidence: Evidence) -> None:
         "| FedAvg | paper, noise | 30 | 50.0 | 62.5 | 2.00 | 7.00 | 8.00 | 30.0 (3.0) | 1.25 (0.25) | -23.0 |"
     )
     assert lines[3] == expected
-
-
-def test_a_document_shows_them(evidence: Evidence) -> None:
-    text = renewed("<!-- vhl paper theory -->\nold\n<!-- end -->\n", evidence)
-    assert text == f"<!-- vhl paper theory -->\n{terms_table(evidence)}<!-- end -->\n"
 
 
 def test_curves(evidence: Evidence) -> None:

@@ -145,11 +145,19 @@ def test_a_digest_that_lacks_something(made: Path, complains: Any, part: str) ->
         Digest.read(made)
 
 
-@pytest.mark.parametrize("column", [[0.1], [0.1, 0.2, 0.3], {"never": 1}, 3, None])
+@pytest.mark.parametrize("column", [[0.1], [0.1, 0.2, 0.3], ["a", 0.2], {"never": 1}, 3, None])
 def test_a_column_that_is_too_short_or_none(made: Path, complains: Any, column: Any) -> None:
     table = json.loads(made.read_text(encoding="utf-8"))
     table["columns"]["accuracy"] = column
     made.write_text(json.dumps(table), encoding="utf-8")
+    with complains(made, "no digest"):
+        Digest.read(made)
+
+
+@pytest.mark.parametrize("columns", [[], {}, 3])
+def test_columns_that_are_none(made: Path, complains: Any, columns: Any) -> None:
+    table = json.loads(made.read_text(encoding="utf-8"))
+    made.write_text(json.dumps({**table, "columns": columns}), encoding="utf-8")
     with complains(made, "no digest"):
         Digest.read(made)
 

@@ -22,8 +22,9 @@ from rich.table import Column, Table
 from vhl import text as words
 
 if TYPE_CHECKING:
-    from vhl.runs.compare import Comparison, Mean, Row
+    from vhl.runs.compare import Comparison, Row
     from vhl.runs.record import Record
+    from vhl.runs.statistics import Mean
 
 
 class _Console(Console):

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vhl.paper.row import MAIN, Row, federated
+from vhl.paper.row import MAIN, Row, ablation
+
+_FEDAVG = f"{MAIN}/fedavg"
 
 _CHOICES: dict[str, dict[str, Any]] = {
     "init-he": {"model": {"name": "resnet18", "init": "he"}},
@@ -20,19 +22,14 @@ _CHOICES: dict[str, dict[str, Any]] = {
 
 
 def choices() -> Iterator[Row]:
-    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01)
     for name, settings in _CHOICES.items():
         of_vhl = not settings.keys().isdisjoint({"objective", "virtual"})
-        plain = MAIN if of_vhl else f"choices/{name}"
-        for objective in ("vhl",) if of_vhl else ("plain", "vhl"):
-            vhl = objective == "vhl"
-            yield Row(
-                f"choices/{name}/fedavg" + "-vhl" * vhl,
-                {**base, "algorithm": "fedavg", "objective": objective, **settings},
-                None,
-                baseline=f"{plain}/fedavg",
-                without=f"{plain}/fedavg" if vhl else None,
-            )
+        plain = _FEDAVG if of_vhl else f"choices/{name}/fedavg"
+        base = {**ablation(), "algorithm": "fedavg"}
+        if not of_vhl:
+            yield Row(plain, {**base, "objective": "plain", **settings}, baseline=plain)
+        vhl = {**base, "objective": "vhl", **settings}
+        yield Row(f"choices/{name}/fedavg-vhl", vhl, baseline=plain, without=plain)
 
 
 _METHODS: dict[str, dict[str, Any]] = {
@@ -71,28 +68,24 @@ def _of_distance(distance: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def methods() -> Iterator[Row]:
-    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01) | {"rounds": 200}
-    fedavg = f"{MAIN}/fedavg"
+    base = ablation(rounds=200)
     for method, options in _METHODS.items():
         plain = f"methods/{method}/plain"
-        yield Row(plain, {**base, **_of_method(method, options)}, None, baseline=fedavg)
+        yield Row(plain, {**base, **_of_method(method, options)}, baseline=_FEDAVG)
         vhl = {**base, **_of_method(method, options, "vhl")}
-        yield Row(f"methods/{method}/vhl", vhl, None, baseline=fedavg, without=plain)
+        yield Row(f"methods/{method}/vhl", vhl, baseline=_FEDAVG, without=plain)
     for distance, options in _DISTANCES.items():
         settings = {**base, **_of_distance(distance, options)}
-        yield Row(f"methods/fedavg/vhl-{distance}", settings, None, baseline=fedavg, without=fedavg)
+        yield Row(f"methods/fedavg/vhl-{distance}", settings, baseline=_FEDAVG, without=_FEDAVG)
 
 
 def search() -> Iterator[Row]:
     """Short runs for an option that a method's result depends on; of server rates without VHL."""
-    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01) | {"rounds": 60}
-    fedavg = f"{MAIN}/fedavg"
     for name, (option, values) in _SEARCH.items():
-        of, without = (_of_method, None) if name in _METHODS else (_of_distance, fedavg)
+        of, without = (_of_method, None) if name in _METHODS else (_of_distance, _FEDAVG)
         for value in values:
-            settings = {**base, **of(name, {option: value})}
-            row = f"search/{name}/{option}-{value:g}"
-            yield Row(row, settings, None, baseline=fedavg, without=without)
+            settings = {**ablation(rounds=60), **of(name, {option: value})}
+            yield Row(f"search/{name}/{option}-{value:g}", settings, baseline=_FEDAVG, without=without)
 
 
 _LIGHT: dict[str, dict[str, Any]] = {
@@ -137,24 +130,22 @@ def light(main: Sequence[Row]) -> Iterator[Row]:
     With fixed statistics VHL diverges at the usual learning rate; the lower rate alone is there to compare.
     Rows of other settings are those of the paper's ``main`` table, with their FedAvg.
     """
-    base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, 0.01) | {"rounds": 300}
-    fedavg = f"{MAIN}/fedavg"
+    base = ablation(rounds=300)
     for variant, objective in _LIGHT.items():
         settings = {**base, "algorithm": "fedavg", "objective": objective}
-        yield Row(f"light/{variant}/fedavg", settings, None, baseline=fedavg, without=fedavg)
+        yield Row(f"light/{variant}/fedavg", settings, baseline=_FEDAVG, without=_FEDAVG)
     for algorithm in ("fedprox", "scaffold", "fednova"):
         settings = {**base, "algorithm": algorithm, "objective": "vhl-light"}
         without = f"{MAIN}/{algorithm}"
-        yield Row(f"light/vhl-light/{algorithm}", settings, None, baseline=fedavg, without=without)
+        yield Row(f"light/vhl-light/{algorithm}", settings, baseline=_FEDAVG, without=without)
     for norm, other in _NORMS.items():
         plain = f"light/{norm}/plain"
         for name in ("plain", "naive", "vhl", "vhl-light"):
             settings = {**base, **other, "algorithm": "fedavg", "objective": name}
             pair = None if name == "plain" else plain
-            yield Row(f"light/{norm}/{name}", settings, None, baseline=plain, without=pair)
+            yield Row(f"light/{norm}/{name}", settings, baseline=plain, without=pair)
     for row in main:
         setting, _, method = row.name.rpartition("/")
         if setting in ELSEWHERE and method == "fedavg":
             settings = {**row.settings, "objective": "vhl-light", "rounds": 300}
-            name = light_elsewhere(setting)
-            yield Row(name, settings, None, baseline=row.name, without=row.name)
+            yield Row(light_elsewhere(setting), settings, baseline=row.name, without=row.name)

@@ -15,9 +15,10 @@ from vhl.config.registry import build, suggest
 from vhl.errors import VHLError
 from vhl.experiment import Experiment, Profile, dotted
 from vhl.objectives.base import Objective
-from vhl.paper.evidence import Evidence, generator, identity
+from vhl.paper.evidence import Evidence, generator, identity, may_differ
 from vhl.paper.row import GENERATOR, Row
 from vhl.paper.rows import rows
+from vhl.runs.identity import all_but
 
 _IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "fmnist": 60_000, "svhn": 73_257}
 _MODELS = {"resnet8": 0.022, "resnet10": 0.45, "resnet18": 1.0, "resnet34": 2.1, "resnet50": 2.3}
@@ -114,8 +115,8 @@ def run_name(experiment: Experiment) -> str:
 def _chosen(experiment: Experiment) -> str:
     """What the experiment's identity has beyond defaults, so that a new option renames no run."""
     chosen = dotted(experiment, defaults=False)
-    everything = json.loads(identity(experiment))
-    return json.dumps({key: value for key, value in everything.items() if key in chosen})
+    common = all_but(experiment, may_differ(experiment))
+    return json.dumps({key: value for key, value in sorted(common.items()) if key in chosen})
 
 
 def cost(row: Row) -> float:
@@ -123,15 +124,14 @@ def cost(row: Row) -> float:
     settings = row.settings
     clients = 1 if settings["partition"] == "centralized" else settings["partition"]["clients"]
     objective = build(Objective, "objective", settings["objective"])
-    images = _IMAGES[_named(settings["data"])[0]] * settings["training"]["epochs"]
+    images = _IMAGES[_named(settings["data"])] * settings["training"]["epochs"]
     virtual = objective.virtual_images(128)
     images *= settings["clients_per_round"] / clients * (1 + (0 if virtual is None else virtual.places / 128))
     algorithm = build(Algorithm, "algorithm", settings["algorithm"])
     if isinstance(algorithm, FedDF):  # a teacher goes forward alone: a third of a step
         images += algorithm.steps * algorithm.batch * (1 + settings["clients_per_round"] / 3)
-    return float(images * settings["rounds"] * _MODELS[_named(settings["model"])[0]])
+    return float(images * settings["rounds"] * _MODELS[_named(settings["model"])])
 
 
-def _named(part: str | dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A component's name, and its options."""
-    return (part, {}) if isinstance(part, str) else (part["name"], part)
+def _named(part: str | dict[str, Any]) -> str:
+    return part if isinstance(part, str) else str(part["name"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from vhl.paper.own import choices, light, methods, search
 from vhl.paper.published import learning_rate, published
-from vhl.paper.row import MAIN, Row, federated
+from vhl.paper.row import MAIN, Row, ablation, federated
 
 TABLES = {
     "cifar10": "CIFAR-10",
@@ -101,7 +101,7 @@ def _further() -> Iterator[Row]:
         algorithm = cell["algorithm"]
         variant, settings = _variant(cell["variant"])
         rate = learning_rate("cifar10", 0.1, 1, 10, algorithm, vhl=settings["objective"] != "plain")
-        base = federated("cifar10", {"name": "lda", "alpha": 0.1, "clients": 10}, 1, rate)
+        base = ablation(rate=rate)
         plain = f"further/{variant.removesuffix('-vhl')}" if variant.startswith("resnet") else MAIN
         if variant in ("baseline", "vhl", "naive") and algorithm == "fedavg":
             base |= _SHOWN
@@ -177,7 +177,7 @@ def _feddf() -> Iterator[Row]:
         yield Row(f"{setting}/{method}", settings, cell["acc"], baseline=fedavg, without=without)
         if method in _DISTILLED:  # at a fifth of the cost; ours
             short = {**settings, "algorithm": {**settings["algorithm"], "steps": 2_000}}
-            yield Row(f"{setting}/{method}-2000", short, None, baseline=fedavg, without=without)
+            yield Row(f"{setting}/{method}-2000", short, baseline=fedavg, without=without)
 
 
 _DISTILLED: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     from vhl.cli.display import comparison_table, console
     from vhl.report.verdict import verdicts
     from vhl.runs.compare import compare
-    from vhl.runs.folder import find_runs
+    from vhl.runs.find import find_runs
 
     comparison = compare(find_runs(arguments.runs), arguments.target, arguments.last)
     console.print(comparison_table(comparison))

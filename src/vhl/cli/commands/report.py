@@ -24,7 +24,7 @@ def _report(arguments: argparse.Namespace) -> None:
     from vhl.cli.display import say
     from vhl.data.sources.base import data_directory
     from vhl.report.write import write_report
-    from vhl.runs.folder import find_runs
+    from vhl.runs.find import find_runs
 
     found = write_report(
         find_runs(arguments.runs),

@@ -20,7 +20,7 @@ def _watch(arguments: argparse.Namespace) -> None:
     from vhl.cli.display import say
     from vhl.report.content import content
     from vhl.report.serve import serving
-    from vhl.runs.folder import find_runs
+    from vhl.runs.find import find_runs
 
     find_runs(arguments.runs)  # refuse what holds no run before anything is served
     with serving(lambda: content(find_runs(arguments.runs)), arguments.host, arguments.port) as server:

@@ -11,15 +11,6 @@ import vhl
 
 SOURCE = Path(vhl.__file__).parent
 FILES = {str(file.relative_to(SOURCE)): file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py")}
-NOT_YET = {
-    "cli/commands/predict.py",
-    "rounds/checks.py",
-    "rounds/distillation.py",
-    "rounds/simulation.py",
-    "runs/classifier.py",
-    "training/fusion.py",
-    "training/trainer.py",
-}
 
 
 def private_imports(room: str, text: str) -> set[str]:
@@ -34,13 +25,7 @@ def private_imports(room: str, text: str) -> set[str]:
     return {name for name in others if "._" in name.replace(".__", ".")}
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param(file, marks=[pytest.mark.xfail(strict=True)] if file in NOT_YET else [])
-        for file in sorted(FILES)
-    ],
-)
+@pytest.mark.parametrize("file", sorted(FILES))
 def test_nothing_private_is_imported_from_another_room(file: str) -> None:
     assert private_imports(file.split("/")[0], FILES[file]) == set()
 

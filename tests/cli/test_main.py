@@ -71,7 +71,6 @@ def test_the_package_is_the_command() -> None:
     assert done.stdout == f"vhl {vhl.__version__}\n"
 
 
-@pytest.mark.xfail(strict=True, reason="runs.folder imports rounds.simulation")
 @pytest.mark.parametrize("words", [["compare"], ["report", "-o", "page.html"]])
 def test_looking_at_runs_loads_no_training(trained: Path, words: list[str]) -> None:
     _, modules = loaded(*words, trained)

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vhl.config.registry import build
-from vhl.data.sources._decode import decode_all
+from vhl.data.decode import decode_all
 from vhl.data.sources.base import set_channels
 from vhl.errors import VHLError
 from vhl.files import write_tensors

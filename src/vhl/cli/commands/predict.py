@@ -41,7 +41,7 @@ def _predict(arguments: argparse.Namespace) -> None:
 
 
 def _images(path: Path) -> list[Path]:
-    from vhl.data.sources._decode import SUFFIXES
+    from vhl.data.decode import SUFFIXES
 
     if path.is_file():
         return [path]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from vhl.data.sources._decode import SUFFIXES
+from vhl.data.decode import SUFFIXES
 from vhl.errors import VHLError
 
 _PARTS = {

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
+from vhl.data.decode import NAMED, decode_all, is_colour
 from vhl.data.images import Dataset, ImageSet
-from vhl.data.sources._decode import NAMED, decode_all, is_colour
 from vhl.data.sources._layout import Picture, empty_folders, is_for_tests, passed_over, survey
 from vhl.data.sources.base import Source, split
 from vhl.text import first_of

@@ -12,8 +12,8 @@ from zipfile import ZipFile
 import numpy as np
 from pydantic import Field
 
+from vhl.data.decode import decode_all
 from vhl.data.images import Dataset, ImageSet
-from vhl.data.sources._decode import decode_all
 from vhl.data.sources._official import OfficialFile
 from vhl.data.sources._reading import get_command, reading
 from vhl.data.sources.base import Source, split

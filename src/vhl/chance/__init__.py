@@ -60,7 +60,7 @@ def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Pla
     [1713891541, 3781805453, 3159862348, 2600524760]
     """
     if index.is_cuda and has_triton() and not torch.compiler.is_compiling():
-        from vhl._philox import philox  # Triton is there on machines with a GPU alone
+        from vhl.chance._kernel import philox  # Triton is there on machines with a GPU alone
 
         first, second, third, fourth = philox(seed, int(purpose), round_, client, step, index)
         return first, second, third, fourth

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vhl.data.sources._decode import decode_all, is_colour
+from vhl.data.decode import decode_all, is_colour
 
 RED, BLUE, GREY = (255, 0, 0), (0, 0, 255), (90, 90, 90)
 

@@ -98,7 +98,7 @@ def test_files_that_are_no_idx_files_of_the_right_kind_are_damaged(parts, tmp_pa
     with complains(f"{labels} is damaged", "label 10 is not between 0 and 9"):
         FMNIST().read(tmp_path, seed=0)
     write_idx(labels, np.arange(5))
-    with complains(f"{labels} is damaged", "5 labels for 6 images"):
+    with complains(f"{labels} is damaged", "label for each of 6 images"):
         FMNIST().read(tmp_path, seed=0)
 
 

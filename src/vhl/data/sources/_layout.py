@@ -11,15 +11,8 @@ from pathlib import Path, PurePath
 from vhl.data.sources._decode import SUFFIXES
 from vhl.errors import VHLError
 
-_PARTS = {
-    "train": "train",
-    "training": "train",
-    "test": "test",
-    "testing": "test",
-    "val": "test",
-    "valid": "test",
-    "validation": "test",
-}
+_PARTS = dict.fromkeys(("train", "training"), "train")
+_PARTS |= dict.fromkeys(("test", "testing", "val", "valid", "validation"), "test")
 _DEEPEST = 3
 _LAYOUTS = "CLASS/image, SITE/CLASS/image, or either with train and test folders"
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from vhl.virtual import stylegan
-from vhl.virtual.sets import separability
+from vhl.virtual.inspection import separability
 from vhl.virtual.stylegan import StyleGAN, _World
 
 SHAPE = (16, 16, 3)

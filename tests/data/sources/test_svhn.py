@@ -84,7 +84,10 @@ def test_a_header_that_promises_too_much_is_damaged(parts, tmp_path, complains):
         ({"X": np.zeros((32, 32, 3, 2), np.uint8)}, "no array y"),
         ({"X": np.zeros((32, 32, 3, 2)), "y": np.ones((2, 1), np.uint8)}, "8-bit colour"),
         ({"X": np.zeros((32, 32, 1, 2), np.uint8), "y": np.ones((2, 1), np.uint8)}, "8-bit colour"),
-        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.ones((3, 1), np.uint8)}, "label for each of 2 images"),
+        (
+            {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.ones((3, 1), np.uint8)},
+            "label for each of 2 images",
+        ),
         ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1], [11]], np.uint8)}, "label 11"),
         ({"X": np.array([["a", 1]], object), "y": np.ones((2, 1), np.uint8)}, "no array X"),
     ],

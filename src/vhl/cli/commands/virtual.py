@@ -13,7 +13,8 @@ from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 from vhl.files import write_bytes
 from vhl.rounds.problem import choose_device
-from vhl.virtual.sets import picture, separability, virtual_set
+from vhl.virtual.inspection import picture, separability
+from vhl.virtual.sets import virtual_set
 
 
 def main(arguments: argparse.Namespace) -> None:

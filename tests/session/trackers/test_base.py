@@ -13,6 +13,7 @@ from vhl.experiment import Experiment
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
+from vhl.session.session import Session
 from vhl.session.trackers.base import (
     TRACKERS,
     Tracker,
@@ -166,8 +167,6 @@ class Diary(Tracker):
 
 
 def test_every_round_as_it_comes(experiment: Experiment, data_dir: Path, tmp_path: Path) -> None:
-    from vhl.session.session import Session
-
     diary = Diary()
     for record in Session(experiment, tmp_path, data_dir=data_dir, trackers=[diary]):
         assert diary.lines[-1] == record.round

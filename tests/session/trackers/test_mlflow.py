@@ -16,6 +16,8 @@ pytest.importorskip("mlflow", reason="the extra vhl[mlflow] is not installed")
 pytest.importorskip("sqlalchemy", reason="the extra vhl[mlflow] is not installed")
 pytest.importorskip("alembic", reason="the extra vhl[mlflow] is not installed")
 
+from mlflow import MlflowClient
+
 from vhl.experiment import Experiment
 from vhl.session.session import Session
 from vhl.session.trackers.base import parameters, remembered
@@ -92,13 +94,21 @@ def test_an_odd_place(folder, empty_store, experiment, tmp_path, data_dir):
         assert database.execute("SELECT count(*) FROM metrics WHERE key = 'drift'").fetchone() == (5,)
 
 
-def test_more_numbers_than_mlflow_takes_at_once(mlflow_store, experiment, run_in):
-    """A data set of many classes."""
-    run, tracker = run_in(experiment, stop=1), MLflow()
+def test_more_numbers_than_a_server_of_mlflow_takes_at_once(mlflow_store, experiment, run_in, monkeypatch):
+    """A data set of many classes. A store in a file takes any number."""
+    run, tracker, sizes, log = run_in(experiment, stop=1), MLflow(), [], MlflowClient.log_batch
+
+    def counting(self, run_id, metrics=(), params=(), **options):
+        sizes.append((len(metrics), len(params)))
+        return log(self, run_id, metrics=metrics, params=params, **options)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counting)
     tracker.begin(run, experiment)
     many = {f"per_class/{number}": number / 2500 for number in range(2500)}
     tracker.log(1, many, time.time())
     assert TOOL.client(mlflow_store.parent).get_run(remembered(run, "mlflow")).data.metrics == many
+    assert [metrics for metrics, _ in sizes if metrics] == [1000, 1000, 500]
+    assert max(params for _, params in sizes) <= 100
 
 
 def test_a_store_that_breaks(mlflow_store, experiment, data_dir):

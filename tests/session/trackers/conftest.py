@@ -161,7 +161,6 @@ def killed_process(
     experiment: Experiment, data_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Killed:
     """It ended after round 3, of which no checkpoint tells.
-
     Nothing in its surroundings says that this is a test: some tools behave better in one.
     """
     folder = tmp_path_factory.mktemp("killed")

@@ -57,12 +57,6 @@ def test_more_rounds_later(tool, experiment, run_in, expected):
     assert tool.numbers(run) == tool.keeps(expected(run))
 
 
-def test_a_finished_run_can_be_brought_in(tool, experiment, run_in, expected):
-    run_in(experiment)
-    run = run_in(experiment, resume=True, trackers=[tool.tracker()])
-    assert tool.numbers(run) == tool.keeps(expected(run))
-
-
 def test_numbers_that_are_none(tool, experiment, run_in):
     run, tracker = run_in(experiment, stop=1), tool.tracker()
     tracker.begin(run, experiment)

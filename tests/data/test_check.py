@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,8 +24,11 @@ def cifar(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def fmnist(tmp_path, declared_official):
-    declared_official(write("fmnist", tmp_path))
+def fmnist(tmp_path, monkeypatch):
+    """Tiny files of Fashion-MNIST that are declared the official ones."""
+    digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in write("fmnist", tmp_path).files]
+    declared = [replace(file, sha256=own) for file, own in zip(FMNIST.official, digests, strict=True)]
+    monkeypatch.setattr(FMNIST, "official", tuple(declared))
 
 
 def swap_first_two(file):

@@ -24,17 +24,6 @@ class OfficialFile:
         with file.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
 
-    def has(self, content: bytes) -> bool:
-        """Whether these are its bytes."""
-        return hashlib.sha256(content).hexdigest() == self.sha256
-
-
-def files_at(site: str, folder: str, digests: dict[str, str]) -> tuple[OfficialFile, ...]:
-    """Files of one site, by name, that belong into one folder of the data directory."""
-    return tuple(
-        OfficialFile(f"{site}/{name}", f"{folder}/{name}", digest) for name, digest in digests.items()
-    )
-
 
 @dataclass(frozen=True)
 class Fingerprint:

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from vhl.data.images import Crop, Dataset, ImageSet, Mean, Std
-from vhl.data.sources._official import OfficialFile, files_at
+from vhl.data.sources._official import OfficialFile
 from vhl.data.sources._reading import get_command, labelled, reading
 from vhl.data.sources.base import Source
 
@@ -32,7 +32,9 @@ class FMNIST(Source):
     Brought to 32×32 in three channels by default. Xiao, Rasul and Vollgraf, arXiv:1708.07747, 2017.
     """
 
-    official: ClassVar[tuple[OfficialFile, ...]] = files_at(_SITE, _FOLDER, _DIGESTS)
+    official: ClassVar[tuple[OfficialFile, ...]] = tuple(
+        OfficialFile(f"{_SITE}/{file}", f"{_FOLDER}/{file}", digest) for file, digest in _DIGESTS.items()
+    )
     places: ClassVar[tuple[str, ...]] = (_FOLDER,)
 
     size: int | None = Field(32, ge=4, description="resize images to this many pixels a side; unset keeps 28")

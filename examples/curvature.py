@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
+from vhl.rounds.problem import Problem
 
 from vhl.algorithms.base import Server
 from vhl.config.sections import Training
 from vhl.errors import VHLError
-from vhl.rounds.problem import Problem
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors
 from vhl.training.step import plain_pieces

@@ -38,7 +38,6 @@ def make_work() -> Callable[..., Work]:
             "std": np.array([0.2, 0.25, 0.3]),
             "padding": 0,
             "flip": False,
-            "classes": 4,
             "build": partial(copy.deepcopy, network),
             "batch_size": 128,
             "epochs": 1,

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from vhl.rounds.problem import Problem
 
 from vhl.bench.work import Data, Work
 from vhl.experiment import Experiment
 from vhl.rounds.sampling import sample
+from vhl.rounds.simulation import Simulation
 
 
 @pytest.fixture
-def problem(small_digits):
+def experiment(small_digits):
     def make(source=None, **settings):
         training = {"batch_size": 8, "epochs": 2, "lr": 0.3, "momentum": 0.7, "weight_decay": 0.02}
         defaults = {
@@ -26,7 +26,7 @@ def problem(small_digits):
             "seeds": {"sampling": 5},
             "device": "cpu",
         }
-        return Problem(Experiment(data=small_digits(**(source or {})), **{**defaults, **settings}))
+        return Experiment(data=small_digits(**(source or {})), **{**defaults, **settings})
 
     return make
 
@@ -41,35 +41,42 @@ def reference(work, image, row, column, flip):
     return ((cropped / 255 - work.mean) / work.std).transpose(2, 0, 1)
 
 
-def test_the_work_of_an_experiment(problem):
-    own = problem({"flip": True, "crop": 2})
-    work = Work.of(own, tf32=True)
-    assert work.images is own.dataset.train.images and work.test_images is own.dataset.test.images
-    assert work.labels is own.dataset.train.labels and work.test_labels is own.dataset.test.labels
-    assert work.parts is own.parts and work.classes == 4
+def test_the_work_of_an_experiment(experiment):
+    own = experiment({"flip": True, "crop": 2})
+    dataset = own.data.load(None, 0)
+    work = Work.of(own, None, tf32=True)
+    for kind, found in (
+        ("train", (work.images, work.labels)),
+        ("test", (work.test_images, work.test_labels)),
+    ):
+        wanted = getattr(dataset, kind)
+        np.testing.assert_array_equal(found[0], wanted.images)
+        np.testing.assert_array_equal(found[1], wanted.labels)
+    parts = own.partition.assign(dataset, 0)
+    assert [part.tolist() for part in work.parts] == [part.tolist() for part in parts]
     assert (work.padding, work.flip, work.tf32, work.device.type) == (2, True, True, "cpu")
     assert (work.batch_size, work.epochs, work.lr) == (8, 2, 0.3)
     assert (work.momentum, work.weight_decay, work.clients_per_round) == (0.7, 0.02, 3)
-    pixels = own.dataset.train.images / 255
+    pixels = dataset.train.images / 255
     np.testing.assert_allclose([work.mean[0], work.std[0]], [pixels.mean(), pixels.std()])
 
 
-def test_every_network_starts_as_the_experiments(problem):
-    own = problem()
-    work = Work.of(own, tf32=False)
+def test_every_network_starts_as_the_experiments(experiment):
+    own = experiment()
+    work = Work.of(own, None, tf32=False)
     first, second = work.network(), work.network()
     with torch.no_grad():
         first.head.weight.zero_()
-    wanted, found = own.initial().state_dict(), second.state_dict()
+    wanted, found = Simulation(own).setup.blueprint.start().state_dict(), second.state_dict()
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
 @pytest.mark.parametrize("share", [0.5, 2, 1.0])
-def test_clients_are_those_of_our_engine(problem, share):
-    own = problem(clients_per_round=share)
-    work = Work.of(own, tf32=False)
+def test_clients_are_those_of_our_engine(experiment, share):
+    own = experiment(clients_per_round=share)
+    work = Work.of(own, None, tf32=False)
     rounds = [work.clients(number) for number in range(20)]
-    assert rounds == [sample(own.experiment, number, 6) for number in range(20)]
+    assert rounds == [sample(own, number, 6) for number in range(20)]
     assert share == 1.0 or len({tuple(clients) for clients in rounds}) > 5
 
 
@@ -81,10 +88,10 @@ def test_clients_are_those_of_our_engine(problem, share):
         ({"cutout": 2}, {}, "data.cutout=0"),
     ],
 )
-def test_other_work_is_refused(problem, complains, source, settings, remedy):
-    own = problem(source, **settings)
+def test_other_work_is_refused(experiment, complains, source, settings, remedy):
+    own = experiment(source, **settings)
     with complains(remedy):
-        Work.of(own, tf32=False)
+        Work.of(own, None, tf32=False)
 
 
 def test_an_epoch_is_each_image_of_the_client_once(make_work):

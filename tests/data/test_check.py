@@ -1,46 +1,34 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from official_forms import write
 from vhl.config.listing import available
 from vhl.data.check import check, listing
-from vhl.data.sources._official import Fingerprint, OfficialFile
+from vhl.data.sources._official import Fingerprint
 from vhl.data.sources.cifar10 import CIFAR10
-from vhl.data.sources.svhn import SVHN
+from vhl.data.sources.fmnist import FMNIST
 from vhl.errors import VHLError
 
 
 @pytest.fixture
 def cifar(tmp_path, monkeypatch):
     """A tiny CIFAR-10 folder of known images whose fingerprint is declared the official one."""
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "cifar-10-batches-bin"
-    folder.mkdir()
-    for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
-        rows = rng.integers(0, 256, (4, 3073), dtype=np.uint8)
-        rows[:, 0] %= 10
-        (folder / name).write_bytes(rows.tobytes())
-    monkeypatch.setattr(CIFAR10, "fingerprint", Fingerprint.of(CIFAR10().read(tmp_path, 0)))
-    return folder
+    written = write("cifar10 binary folder", tmp_path)
+    monkeypatch.setattr(CIFAR10, "fingerprint", Fingerprint.of(written.read()))
+    return written.files[0].parent
 
 
 @pytest.fixture
-def svhn(tmp_path, monkeypatch):
-    from scipy.io import savemat
-
-    (tmp_path / "svhn").mkdir()
-    declared = []
-    for file in SVHN.official:
-        savemat(
-            tmp_path / file.path,
-            {"X": np.zeros((32, 32, 3, 5), np.uint8), "y": np.full((5, 1), 10, np.uint8)},
-        )
-        digest = hashlib.sha256((tmp_path / file.path).read_bytes()).hexdigest()
-        declared.append(OfficialFile(file.url, file.path, digest))
-    monkeypatch.setattr(SVHN, "official", tuple(declared))
+def fmnist(tmp_path, monkeypatch):
+    """Tiny files of Fashion-MNIST that are declared the official ones."""
+    digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in write("fmnist", tmp_path).files]
+    declared = [replace(file, sha256=own) for file, own in zip(FMNIST.official, digests, strict=True)]
+    monkeypatch.setattr(FMNIST, "official", tuple(declared))
 
 
 def swap_first_two(file):
@@ -51,7 +39,7 @@ def swap_first_two(file):
 def test_official_images_are_known_by_their_content(cifar, tmp_path):
     report = check("cifar10", tmp_path)
     assert report.readable and report.official
-    assert (report.train, report.test, report.classes, report.shape) == (20, 4, 10, (32, 32, 3))
+    assert (report.train, report.test, report.classes, report.shape) == (10, 3, 10, (32, 32, 3))
 
 
 def test_test_images_may_be_in_another_order_and_training_images_may_not(cifar, tmp_path):
@@ -70,14 +58,15 @@ def test_a_changed_pixel_is_noticed(cifar, tmp_path):
     assert report.official is False and report.remark.endswith(": test.")
 
 
-def test_files_are_compared_byte_by_byte_where_there_is_one_format(svhn, tmp_path):
-    report = check("svhn", tmp_path)
-    assert report.readable and report.official and (report.train, report.test) == (5, 5)
-    with (tmp_path / SVHN.official[1].path).open("r+b") as file:
-        file.write(b"m")  # the header's free text: the images stay the same
-    report = check("svhn", tmp_path)
+def test_files_are_compared_byte_by_byte_where_there_is_one_format(fmnist, tmp_path):
+    report = check("fmnist", tmp_path)
+    assert report.readable and report.official and (report.train, report.test) == (10, 3)
+    with (tmp_path / FMNIST.official[1].path).open("r+b") as file:
+        file.seek(4)
+        file.write(b"time")  # when it was compressed: the labels stay the same
+    report = check("fmnist", tmp_path)
     assert report.readable and report.official is False
-    assert SVHN.official[1].path in report.remark and SVHN.official[0].path not in report.remark
+    assert FMNIST.official[1].path in report.remark and FMNIST.official[0].path not in report.remark
 
 
 def test_what_cannot_be_read_says_why(cifar, tmp_path):
@@ -110,12 +99,12 @@ def test_an_unknown_name_is_suggested(tmp_path):
         check("cifar-10", tmp_path)
 
 
-def test_the_listing_has_every_source_with_its_bytes(cifar, svhn, tmp_path):
+def test_the_listing_has_every_source_with_its_bytes(cifar, fmnist, tmp_path):
     listed = {entry.name: entry for entry in listing(tmp_path)}
     assert set(listed) == set(available("sources"))
-    assert (listed["cifar10"].state, listed["cifar10"].size) == ("present", 6 * 4 * 3073)
-    sizes = sum((tmp_path / file.path).stat().st_size for file in SVHN.official)
-    assert (listed["svhn"].state, listed["svhn"].size) == ("present", sizes)
+    assert (listed["cifar10"].state, listed["cifar10"].size) == ("present", 13 * 3073)
+    sizes = sum((tmp_path / file.path).stat().st_size for file in FMNIST.official)
+    assert (listed["fmnist"].state, listed["fmnist"].size) == ("present", sizes)
     assert (listed["cifar100"].state, listed["cifar100"].size) == ("absent", 0)
     assert listed["digits"].state == "built in" and listed["folder"].state == "your own"
     assert all(entry.summary for entry in listed.values())

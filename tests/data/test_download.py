@@ -6,7 +6,6 @@ import io
 import os
 import resource
 import socket
-import tarfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from official_forms import write
 from vhl.data.download import get
 from vhl.data.sources._official import Fingerprint, OfficialFile
 from vhl.data.sources.cifar10 import CIFAR10
@@ -253,21 +253,15 @@ def test_sources_with_nothing_to_fetch(tmp_path, quiet):
 @pytest.fixture
 def cifar(tmp_path, server, monkeypatch):
     """A tiny official CIFAR-10: its archive on the server, its folder in the data directory."""
-    rng = np.random.default_rng(1)
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
-        for name in [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]:
-            raw = bytes([3]) + rng.bytes(3072)
-            path = tmp_path / "cifar-10-batches-bin" / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(raw)
-            archive.add(path, f"cifar-10-batches-bin/{name}")
-    server.body = stream.getvalue()
+    (archive,) = write("cifar10 binary archive", tmp_path).files
+    server.body = archive.read_bytes()
+    archive.unlink()
+    written = write("cifar10 binary folder", tmp_path)
     digest = hashlib.sha256(server.body).hexdigest()
     file = OfficialFile(f"{server.address}/cifar-10-binary.tar.gz", CIFAR10.official[0].path, digest)
     monkeypatch.setattr(CIFAR10, "official", (file,))
-    monkeypatch.setattr(CIFAR10, "fingerprint", Fingerprint.of(CIFAR10().read(tmp_path, 0)))
-    return tmp_path / "cifar-10-batches-bin"
+    monkeypatch.setattr(CIFAR10, "fingerprint", Fingerprint.of(written.read()))
+    return written
 
 
 def test_the_right_images_in_another_form_are_enough(cifar, server, tmp_path, quiet):
@@ -275,9 +269,8 @@ def test_the_right_images_in_another_form_are_enough(cifar, server, tmp_path, qu
 
 
 def test_the_command_mends_a_damaged_folder(cifar, server, tmp_path, quiet):
-    good = CIFAR10().read(tmp_path, 0)
-    (cifar / "data_batch_1.bin").write_bytes(b"damaged")
+    cifar.files[0].write_bytes(b"damaged")
     with pytest.raises(VHLError, match="run `vhl data get cifar10"):
-        CIFAR10().read(tmp_path, 0)
+        cifar.read()
     assert get("cifar10", tmp_path, console=quiet) == [tmp_path / "cifar-10-binary.tar.gz"]
-    assert (CIFAR10().read(tmp_path, 0).train.images == good.train.images).all()
+    assert (cifar.read().train.images == cifar.images[:10]).all()

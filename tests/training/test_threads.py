@@ -2,37 +2,42 @@ from __future__ import annotations
 
 import os
 
+import joblib
 import pytest
 import torch
 
-from vhl.training import threads
+from vhl.training.threads import choose_threads
 
 
-@pytest.mark.parametrize(
-    ("text", "cores"),
-    [("max 100000", 64), ("150000 100000", 2), ("50000 100000", 1), ("9900000 100000", 64), ("nonsense", 64)],
-)
-def test_cores_are_those_of_the_container(tmp_path, monkeypatch, text, cores):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    (tmp_path / "cpu.max").write_text(text)
-    assert threads.usable_cores(tmp_path / "cpu.max") == cores
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch):
+    """PyTorch has these many threads at first; those after."""
+    before = torch.get_num_threads()
+
+    def chosen(at_first: int, cores: int, said: str | None = None) -> int:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if said is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", said)
+        monkeypatch.setenv("LOKY_MAX_CPU_COUNT", str(cores))  # as if the machine gave us no more
+        torch.set_num_threads(at_first)
+        choose_threads()
+        return torch.get_num_threads()
+
+    yield chosen
+    torch.set_num_threads(before)
 
 
-def test_cores_without_a_container_are_those_we_may_run_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 6}, raising=False)
-    assert threads.usable_cores(tmp_path / "missing") == 3
+def test_no_more_threads_than_cores_unless_the_user_says_so(threads):
+    assert threads(3, cores=1) == 1
+    assert threads(1, cores=64) == 1  # a user of the library who set one thread keeps it
+    assert threads(3, cores=1, said="3") == 3
 
 
-@pytest.mark.parametrize(
-    ("said", "cores", "before", "after"), [(None, 2, 8, 2), (None, 16, 8, 8), ("8", 2, 8, 8), (None, 0, 8, 1)]
-)
-def test_threads(monkeypatch, said, cores, before, after):
-    chosen = [before]
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if said:
-        monkeypatch.setenv("OMP_NUM_THREADS", said)
-    monkeypatch.setattr(threads, "usable_cores", lambda: cores)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: chosen[-1])
-    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
-    threads.choose_threads()
-    assert chosen[-1] == after
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be taken away here")
+def test_cores_are_those_that_the_process_may_run_on(threads):
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert joblib.cpu_count() == 1 == threads(3, cores=64)
+    finally:
+        os.sched_setaffinity(0, allowed)

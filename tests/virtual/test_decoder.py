@@ -31,13 +31,12 @@ def images(
         ((128, 200), (128, 128)),
     ],
 )
-def test_strides_reach_the_size_asked_for(asked: tuple[int, int], made: tuple[int, int]) -> None:
+def test_strides_reach_the_size_asked_for(asked, made):
     out = _decode(torch.ones(1, 4), 2, (*asked, 1), np.random.default_rng(0))
-
     assert out.shape == (1, 1, *made)
 
 
-def test_network_is_four_transposed_and_three_plain_convolutions() -> None:
+def test_network_is_four_transposed_and_three_plain_convolutions():
     """The same weights, in the order they are drawn, in a network of torch's own layers."""
     rng, width, latent = np.random.default_rng(3), 5, 6
     latents = torch.randn(2, latent, generator=torch.Generator().manual_seed(0))
@@ -60,33 +59,30 @@ def test_network_is_four_transposed_and_three_plain_convolutions() -> None:
         weight.data.copy_(torch.from_numpy(numbers))
 
     expected = torch.nn.Sequential(*layers)(latents)
-
     ours = _decode(latents, width, (32, 16, 3), np.random.default_rng(3))
     torch.testing.assert_close(ours, expected.detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_without_noise_and_mean_a_network_without_biases_gives_grey() -> None:
+def test_without_noise_and_mean_a_network_without_biases_gives_grey():
     assert (images(mean_deviation=0, deviation=0) == 128).all()  # 0.5·255 = 127.5, to even
 
 
-def test_no_deviation_repeats_one_image_a_class() -> None:
+def test_no_deviation_repeats_one_image_a_class():
     made = images(deviation=0).reshape(3, 4, -1)
-
     assert (made == made[:, :1]).all()
     assert len({image.tobytes() for image in made[:, 0]}) == 3
 
 
-def test_every_class_has_weights_of_its_own() -> None:
+def test_every_class_has_weights_of_its_own():
     """Without class means the latents of all classes are alike: only weights can tell the classes apart."""
     made = images(mean_deviation=0, per_class=40).reshape(3, 40, -1) / 255
     centres = made.mean(1)
     halves = np.abs(made[:, :20].mean(1) - made[:, 20:].mean(1)).mean()
-
     for first, second in [(0, 1), (0, 2), (1, 2)]:
         assert np.abs(centres[first] - centres[second]).mean() > 2 * halves
 
 
-def test_a_larger_class_mean_makes_samples_of_a_class_alike() -> None:
+def test_a_larger_class_mean_makes_samples_of_a_class_alike():
     def likeness(mean_deviation: float) -> float:
         made = images(3, 20, mean_deviation=mean_deviation, deviation=0.5).reshape(3, 20, -1)
         return float(np.mean([np.corrcoef(one).mean() for one in made]))
@@ -96,21 +92,19 @@ def test_a_larger_class_mean_makes_samples_of_a_class_alike() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("width", [8, 32])
-def test_tanh_is_not_saturated(seed: int, width: int) -> None:
+def test_tanh_is_not_saturated(seed, width):
     made = Decoder(width=width).generate(5, 5, (32, 32, 3), seed).images
-
     assert ((made < 2) | (made > 253)).mean() < 0.15
     assert made.std() > 0.15 * 255
 
 
 @pytest.mark.parametrize("option", [{"latent": 16}, {"width": 9}])
-def test_every_other_option_changes_the_images(option: dict[str, int]) -> None:
+def test_every_other_option_changes_the_images(option):
     assert (images(**option) != images()).mean() > 0.5
 
 
-def test_the_chunk_decides_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chunk_decides_nothing_but_rounding(monkeypatch):
     """Parts may end within a class and hold several classes."""
     whole = images().astype(int)
     monkeypatch.setattr(decoder, "_CHUNK", 5 * 8 * 16 * 16)
-
     assert np.abs(images() - whole).max() <= 1

@@ -60,7 +60,6 @@ class Work:
     """Black pixels around a training image before its random crop."""
     flip: bool
     """Whether half of the training images are flipped left to right."""
-    classes: int
     build: Callable[[], nn.Module]
     """The network of round 1; its forward returns (features, logits)."""
     batch_size: int
@@ -97,7 +96,6 @@ class Work:
             std=std,
             padding=experiment.data.padding(dataset.train.shape[0]),
             flip=experiment.data.flip,
-            classes=classes,
             build=partial(copy.deepcopy, blueprint.start()),
             batch_size=training.batch_size,
             epochs=training.epochs,

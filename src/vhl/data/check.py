@@ -13,6 +13,8 @@ from vhl.data.sources._official import Fingerprint
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
 
+State = Literal["present", "absent", "built in", "your own"]
+
 
 @dataclass(frozen=True)
 class Report:
@@ -70,7 +72,7 @@ class Listed:
 
     name: str
     summary: str
-    state: Literal["present", "absent", "built in", "your own"]
+    state: State
     size: int
 
 
@@ -84,7 +86,7 @@ def listing(data_dir: Path) -> list[Listed]:
     return listed
 
 
-def _state(source: type[Source], size: int) -> Literal["present", "absent", "built in", "your own"]:
+def _state(source: type[Source], size: int) -> State:
     if source.places:
         return "present" if size else "absent"
     return "your own" if source.primary else "built in"

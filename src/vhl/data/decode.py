@@ -41,7 +41,7 @@ def decode_all(
     images = np.empty((len(names), size, size, 3), np.uint8)
 
     def fill(start: int) -> dict[str, VHLError]:
-        """Says what is wrong with which image."""
+        """Decode the images of one task; what is wrong, by the name of the image."""
         bad = {}
         for index in range(start, min(start + _CHUNK, len(names))):
             try:

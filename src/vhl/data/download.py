@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -47,7 +48,8 @@ def _fetch(file: OfficialFile, target: Path, console: Console, timeout: float) -
 
     pooch.get_logger().setLevel("WARNING")  # the progress says the rest
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _shown(console, file) as bar:
+    shown = _Shown(console, file)
+    with shown.bar:
         # pooch writes beside the target and renames only what has the right hash
         pooch.retrieve(
             file.url,
@@ -55,7 +57,7 @@ def _fetch(file: OfficialFile, target: Path, console: Console, timeout: float) -
             target.name,
             target.parent,
             downloader=pooch.HTTPDownloader(
-                progressbar=bar,
+                progressbar=shown,
                 chunk_size=_CHUNK,
                 timeout=timeout,
                 headers={"Accept-Encoding": "identity"},  # the archive itself, not what a proxy unpacked
@@ -96,43 +98,31 @@ def _explain(error: Exception, file: OfficialFile, target: Path, command: str, t
     return f"What {file.url} sent is not the official file (its SHA-256 differs); {command} again."
 
 
-@contextmanager
-def _shown(console: Console, file: OfficialFile) -> Iterator[_Bar]:
-    if not console.is_terminal:
-        console.print(f"Fetching {file.url}", soft_wrap=True)
-        yield _Bar(_Lines(console))
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(Path(file.path).name, total=None)
-        yield _Bar(lambda done, total: progress.update(task, completed=done, total=total or None))
+class _Shown:
+    """A file's progress, as pooch tells it: a bar on a terminal, elsewhere a line a quarter of the file."""
 
+    total = 0
+    """Bytes in all: set by pooch when the server has said how many."""
 
-class _Bar:
-    """A progress bar as pooch expects it, which tells ``show`` how many bytes of how many are there."""
-
-    def __init__(self, show: Callable[[int, int], None]) -> None:
-        self.total, self.done, self.show = 0, 0, show
+    def __init__(self, console: Console, file: OfficialFile) -> None:
+        self.console, self.done, self.quarters = console, 0, 0
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.task = self.bar.add_task(Path(file.path).name, total=None)
+        if not console.is_terminal:
+            console.print(f"Fetching {file.url}", soft_wrap=True)
 
     def update(self, amount: int) -> None:
-        self.done += amount
-        self.show(min(self.done, self.total or self.done), self.total)
+        """Pooch counts whole chunks, so the last one may reach past the end."""
+        self.done = min(self.done + amount, self.total or sys.maxsize)
+        self.bar.update(self.task, completed=self.done, total=self.total or None)
+        quarters = 4 * self.done // self.total if self.total else 0
+        if self.bar.disable and quarters > self.quarters:
+            self.quarters = quarters
+            self.console.print(f"{25 * quarters} % of {decimal(self.total)}")
 
     def reset(self) -> None:
-        self.done = 0
+        """Pooch starts again to fill a bar that is not full; ours needs no filling."""
 
     def close(self) -> None:
-        """Nothing to do: whoever made the bar ends it."""
-
-
-class _Lines:
-    """Progress as a line a quarter of the file."""
-
-    def __init__(self, console: Console) -> None:
-        self.console, self.quarters = console, 0
-
-    def __call__(self, done: int, total: int) -> None:
-        quarters = 4 * done // total if total else 0
-        if quarters > self.quarters:
-            self.quarters = quarters
-            self.console.print(f"{25 * quarters} % of {decimal(total)}")
+        """Whoever made the bar ends it."""

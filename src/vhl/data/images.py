@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -12,6 +13,21 @@ from vhl.config.component import Component, in_a_list
 from vhl.errors import VHLError
 
 _CHUNK = 1_000  # images whose pixels are counted at a time: bounds memory
+
+Crop = Annotated[
+    int | None,
+    Field(ge=0, description="random crop after padding by this many pixels; 0 is off, unset is size/8"),
+]
+Flip = Annotated[bool, Field(description="flip half of the images left to right in training")]
+Cutout = Annotated[int, Field(ge=0, description="blank a random square of this side; 0 is off")]
+Mean = Annotated[
+    tuple[float, ...] | None,
+    Field(description="channel means to subtract, in [0, 1]; unset is measured on the training images"),
+]
+Std = Annotated[
+    tuple[float, ...] | None,
+    Field(description="channel deviations to divide by, in [0, 1]; unset is measured likewise"),
+]
 
 
 @dataclass(frozen=True)
@@ -84,17 +100,11 @@ class Dataset:
 class ImageStream(Component):
     """How images are augmented and normalised when a batch is made; shared by sources and generators."""
 
-    crop: int | None = Field(
-        None, ge=0, description="random crop after padding by this many pixels; 0 is off, unset is size/8"
-    )
-    flip: bool = Field(False, description="flip half of the training images left to right")
-    cutout: int = Field(0, ge=0, description="blank a random square of this side; 0 is off")
-    mean: tuple[float, ...] | None = Field(
-        None, description="channel means to subtract, in [0, 1]; unset is measured on the training images"
-    )
-    std: tuple[float, ...] | None = Field(
-        None, description="channel deviations to divide by, in [0, 1]; unset is measured likewise"
-    )
+    crop: Crop = None
+    flip: Flip = False
+    cutout: Cutout = 0
+    mean: Mean = None
+    std: Std = None
 
     _lists = field_validator("mean", "std", mode="before")(in_a_list)
 

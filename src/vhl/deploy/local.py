@@ -16,12 +16,12 @@ from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 
+import joblib
 import tomli_w
 
 from vhl.deploy.keys import make_authority, make_node_key
 from vhl.errors import VHLError
 from vhl.files import write_bytes
-from vhl.training.threads import usable_cores
 
 _PATIENCE = 60.0
 """Seconds for the server to answer, and for each of Flower's commands."""
@@ -226,7 +226,7 @@ class LocalDeployment:
         write_bytes(config, tomli_w.dumps({"name": name, **settings}).encode())
         command = ["flower-supernode", *security, "--superlink", f"127.0.0.1:{self._port}"]
         command += ["--port", str(port), "--node-config", str(config)]
-        threads = str(max(1, usable_cores() // len(self._sites)))
+        threads = str(max(1, joblib.cpu_count() // len(self._sites)))
         # A home of its own: nodes that unpack the app to the same place would read it half-written.
         environment = {"OMP_NUM_THREADS": threads, **_environment(place / name)}
         return Node(command, environment, place / f"{name}.log")

@@ -14,7 +14,7 @@ from vhl.report.content import content, evaluated
 from vhl.report.page import page
 from vhl.runs.compare import LAST
 from vhl.runs.folder import RunFolder
-from vhl.virtual.sets import picture
+from vhl.virtual.inspection import picture
 
 
 def write_report(

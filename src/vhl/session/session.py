@@ -27,7 +27,7 @@ from vhl.runs.record import Record
 from vhl.runs.resume import another_version, check_same
 from vhl.session.trackers.base import Follower, Tracker
 from vhl.virtual.base import Progress
-from vhl.virtual.sets import picture
+from vhl.virtual.inspection import picture
 
 _SHARE_OF_SAVING = 0.03
 """Of the time of all runs side by side; a kill then loses about thirty times what their checkpoints take."""

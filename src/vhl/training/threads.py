@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
-from pathlib import Path
 
+import joblib
 import torch
-
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def choose_threads() -> None:
@@ -18,14 +15,4 @@ def choose_threads() -> None:
     other most of the time.
     """
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, min(torch.get_num_threads(), usable_cores())))
-
-
-def usable_cores(quota: Path = _QUOTA) -> int:
-    """Cores that this process may run on, and of whose time it may have so much."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        allowed, period = quota.read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return cores
-    return cores if allowed == "max" else min(cores, math.ceil(int(allowed) / int(period)))
+        torch.set_num_threads(min(torch.get_num_threads(), joblib.cpu_count()))

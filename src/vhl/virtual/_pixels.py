@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from vhl.data.images import ImageSet
-from vhl.virtual.base import Progress
+from vhl.virtual.base import Progress, Shape
 
 
 def to_bytes(images: torch.Tensor) -> np.ndarray:
@@ -27,7 +27,7 @@ def resize(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
 
 def assemble(
     labels: np.ndarray,
-    shape: tuple[int, int, int],
+    shape: Shape,
     make: Callable[[slice], torch.Tensor],
     *,
     chunk: int,

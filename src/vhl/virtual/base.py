@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import Field
 
-from vhl.data.images import ImageSet, ImageStream
+from vhl.data.images import Flip, ImageSet, ImageStream, Mean, Std
 from vhl.errors import VHLError
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ class Generator(ImageStream):
     per_class: int | None = Field(
         None, ge=1, description="images a class; unset is 5,000, but at most 50,000 in all"
     )
-    flip: bool = Field(True, description="flip half of the virtual images left to right in training")
-    mean: tuple[float, ...] | None = Field((0.5,), description="channel means to subtract, in [0, 1]")
-    std: tuple[float, ...] | None = Field((0.25,), description="channel deviations to divide by, in [0, 1]")
+    flip: Flip = True
+    mean: Mean = (0.5,)
+    std: Std = (0.25,)
 
     def count_per_class(self, classes: int) -> int:
         return self.per_class or max(1, min(5_000, 50_000 // classes))
@@ -88,29 +88,33 @@ class Generator(ImageStream):
 
 @dataclass(frozen=True)
 class Order:
-    """Which images a generator is to draw."""
+    """Which images a generator is to draw, and the random numbers that decide them."""
 
     classes: int
     per_class: int
     shape: Shape
     fixed: np.random.SeedSequence
-    """Decides what all samples of a class share."""
+    """For what all samples of a class share, as its mean."""
     samples: np.random.SeedSequence
+    """For what tells samples of a class apart."""
     place: Workplace
 
     @property
     def labels(self) -> np.ndarray:
-        """Of the images, in class order."""
+        """The images' labels, in class order."""
         return np.repeat(np.arange(self.classes), self.per_class)
 
 
 class DrawnGenerator(Generator):
-    """A generator whose classes are fixed by one source of chance, and their samples drawn from another."""
+    """A generator whose classes come from one stream of random numbers, and their samples from another.
+
+    The same classes with other samples are its held-out images. A new one overrides :meth:`draw` alone.
+    """
 
     def generate(
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
-        fixed, samples = np.random.SeedSequence(seed).spawn(2)
+        fixed, samples, _ = np.random.SeedSequence(seed).spawn(3)
         return self.draw(Order(classes, per_class, shape, fixed, samples, place))
 
     def held_out(
@@ -120,5 +124,5 @@ class DrawnGenerator(Generator):
         return self.draw(Order(classes, per_class, shape, fixed, samples, place))
 
     def draw(self, order: Order) -> ImageSet:
-        """What ``generate`` makes."""
+        """The images of an order, in the order of its labels."""
         raise NotImplementedError

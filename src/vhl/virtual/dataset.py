@@ -46,27 +46,20 @@ class LabelledDataset(Generator):
     def generate(
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
-        dataset = self.source.load(data_directory(place.data_dir), seed)
-        return self._take(dataset.train, len(dataset.classes), classes, per_class, shape, seed, place)
+        return self._take("train", classes, per_class, shape, seed, place)
 
     def held_out(
         self, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace = DEFAULT
     ) -> ImageSet:
         """The dataset's test images."""
-        dataset = self.source.load(data_directory(place.data_dir), seed)
-        return self._take(dataset.test, len(dataset.classes), classes, per_class, shape, seed, place)
+        return self._take("test", classes, per_class, shape, seed, place)
 
     def _take(
-        self,
-        images: ImageSet,
-        known: int,
-        classes: int,
-        per_class: int,
-        shape: Shape,
-        seed: int,
-        place: Workplace,
+        self, part: str, classes: int, per_class: int, shape: Shape, seed: int, place: Workplace
     ) -> ImageSet:
-        """Some of the images, resized; the dataset has ``known`` classes."""
+        """Some images of the dataset's ``train`` or ``test``, resized."""
+        dataset = self.source.load(data_directory(place.data_dir), seed)
+        images, known = getattr(dataset, part), len(dataset.classes)
         if known < classes:
             raise VHLError(
                 f"virtual.source = {self.source.name} has {known} classes, fewer than the {classes} virtual "

@@ -12,7 +12,7 @@ from torch.nn.functional import conv2d, conv_transpose2d, leaky_relu
 
 from vhl.data.images import ImageSet
 from vhl.virtual._pixels import assemble, resize
-from vhl.virtual.base import DrawnGenerator, Order
+from vhl.virtual.base import DrawnGenerator, Order, Shape
 
 _CHUNK = 2**23  # numbers in the largest map of one chunk: bounds memory
 _GRID = 8  # side of the map that the linear layer makes
@@ -58,9 +58,7 @@ class Decoder(DrawnGenerator):
         return assemble(labels, shape, make, chunk=max(1, _CHUNK // largest), progress=order.place.progress)
 
 
-def _decode(
-    latents: torch.Tensor, width: int, shape: tuple[int, int, int], rng: np.random.Generator
-) -> torch.Tensor:
+def _decode(latents: torch.Tensor, width: int, shape: Shape, rng: np.random.Generator) -> torch.Tensor:
     """Latents through the decoder whose weights come next from ``rng``: images in [−1, 1]."""
 
     def draw(*size: int, fan_in: float, gain: float = math.sqrt(2)) -> torch.Tensor:

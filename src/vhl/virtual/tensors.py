@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vhl.config.registry import build
 from vhl.data.sources.base import data_directory
-from vhl.virtual.base import Generator
+from vhl.virtual.base import Generator, Shape
 from vhl.virtual.sets import virtual_set
 
 
@@ -18,7 +18,7 @@ def virtual_images(
     generator: str | Mapping[str, Any] | Generator,
     *,
     classes: int,
-    shape: tuple[int, int, int],
+    shape: Shape,
     per_class: int | None = None,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from vhl.data.partitions.base import count_matrix, heterogeneity
 from vhl.data.partitions.classes import Classes
-from vhl.errors import VHLError
 
 CIFAR10_LABELS = np.tile(np.arange(10), 5000)
 
@@ -81,31 +80,3 @@ def test_samples_may_leave_classes_out(make_dataset) -> None:
     counts = count_matrix(labels, Classes(clients=1, samples=6).assign(make_dataset(labels, 5), 0), 5)
     assert counts[0, 0] == 3
     assert sorted(counts[0]) == [0, 0, 0, 3, 3]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"clients": 3, "per_client": 4},
-            "cannot hold 4 classes of data that have 3; .*per_client to 3 at most",
-        ),
-        (
-            {"clients": 1, "per_client": 2},
-            "1 clients with 2 classes each leave 1 of 3 .* raise partition.clients",
-        ),
-        ({"clients": 3, "samples": 1}, "1 images a client cannot cover 2 classes; .*samples to 2 at least"),
-        # 3 clients hold all 3 classes, 7 images of each: 21 of 20.
-        (
-            {"clients": 3, "per_client": 3, "samples": 21},
-            "'class 0' has 20 training images and the 3 clients .* need 21; .*clients or partition.samples",
-        ),
-        (
-            {"clients": 25, "per_client": 3},
-            "'class 0' has 20 .* 25 clients .* need 25; lower partition.clients.$",
-        ),
-    ],
-)
-def test_impossible_requests_say_what_to_change(make_dataset, options, message) -> None:
-    with pytest.raises(VHLError, match=message):
-        Classes(**options).assign(make_dataset(np.tile(np.arange(3), 20), 3), 0)

@@ -13,7 +13,6 @@ from vhl.data.partitions.iid import IID
 from vhl.data.partitions.lda import LDA
 from vhl.data.partitions.quantity import Quantity
 from vhl.data.partitions.subset import Subset
-from vhl.errors import VHLError
 
 DEALT: list[type[Dealt]] = [LDA, Quantity, Classes, Subset, IID]
 
@@ -52,14 +51,6 @@ def test_seed_alone_decides(cls, make_dataset) -> None:
     first, again, other = (_partition(cls, 6).assign(dataset, seed) for seed in (3, 3, 4))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
-
-
-@pytest.mark.parametrize("cls", DEALT)
-def test_more_clients_than_images_are_refused(cls, make_dataset) -> None:
-    with pytest.raises(
-        VHLError, match=r"^7 training images .* 8 clients; set partition.clients to 7 at most"
-    ):
-        cls(clients=8).assign(make_dataset([0, 1, 0, 1, 0, 1, 0], 2), 0)
 
 
 @given(total=st.integers(0, 1000), shares=st.integers(1, 50))

@@ -114,6 +114,7 @@ def test_what_is_wrong_is_said_with_file_and_key(arrays, read, changed, texts, c
 def test_a_named_class_may_have_no_image(arrays, read):
     dataset = read(arrays | {"labels": np.arange(20) % 2 * 2, "classes": ["a", "b", "c"]})
     assert dataset.classes == ("a", "b", "c") and set(dataset.train.labels.tolist()) == {0, 2}
+    assert read(arrays | {"classes": ["a", "b", "c"]}).classes == ("a", "b", "c")  # nor the last one
 
 
 def test_one_class_is_enough_for_a_site_alone(arrays, tmp_path, complains):

@@ -91,11 +91,6 @@ def test_the_size_is_an_option(files, write, tmp_path):
     assert TinyImageNet(size=32).load(tmp_path).test.shape == (32, 32, 3)
 
 
-def test_a_missing_dataset_is_named_with_the_command(tmp_path, complains):
-    with complains("tiny-imagenet-200.zip is missing", f"vhl data get tiny-imagenet --data-dir {tmp_path}"):
-        TinyImageNet().read(tmp_path, seed=0)
-
-
 @pytest.mark.parametrize(
     ("name", "raw", "reason"),
     [

@@ -7,6 +7,7 @@ import struct
 import numpy as np
 import pytest
 
+from official_forms import python2_pickle
 from vhl.data.sources._unpickle import RefusedError, load
 
 
@@ -31,7 +32,7 @@ def test_plain_values_and_arrays_come_back_from_every_protocol(rng, protocol, ol
     assert (found["bytes"], found["list"], found["scalar"]) == (b"\x00\xff", content["list"], [-7, 0.25])
 
 
-def test_a_pickle_of_python_2_comes_back(rng, python2_pickle):
+def test_a_pickle_of_python_2_comes_back(rng):
     images = rng.integers(0, 256, (2, 32, 32, 3), dtype=np.uint8)
     found = load(python2_pickle(images, [3, 9], "labels"))
     assert found["labels"] == [3, 9]

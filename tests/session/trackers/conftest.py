@@ -161,7 +161,6 @@ def killed_process(
     experiment: Experiment, data_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Killed:
     """It ended after round 3, of which no checkpoint tells.
-
     Nothing in its surroundings says that this is a test: some tools behave better in one.
     """
     folder = tmp_path_factory.mktemp("killed")
@@ -188,7 +187,7 @@ def _is_installed(name: str) -> bool:
 @pytest.fixture
 def killed(killed_process: Killed, tmp_path: Path) -> RunFolder:
     """Its run, in ``tmp_path / "runs"``."""
-    shutil.copytree(killed_process.folder / "runs", tmp_path / "runs", symlinks=True)
+    shutil.copytree(killed_process.folder / "runs", tmp_path / "runs", symlinks=True, dirs_exist_ok=True)
     run = RunFolder(tmp_path / "runs" / "tiny")
     assert len(run.records()) == 3
     return run
@@ -215,10 +214,32 @@ def expected() -> Callable[[RunFolder], dict[str, dict[int, float]]]:
             for name, value in numbers(record):
                 if value is not None:
                     found.setdefault(name, {})[record.round] = value
-        assert len(found) >= 18 and list(found["drift"]) == list(range(1, len(found["drift"]) + 1))
+        rounds = len(found["drift"])
+        assert list(found["drift"]) == list(range(1, rounds + 1))
+        assert len(found) >= (18 if rounds > 1 else 10)  # every second round is evaluated
         return found
 
     return read
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of MLflow's with its tables, which take it seconds to make."""
+    from mlflow import MlflowClient
+
+    from vhl.session.trackers.mlflow import MLflow, _store
+
+    folder = tmp_path_factory.mktemp("mlflow")
+    MLflow()  # for its settings of MLflow
+    MlflowClient(_store(folder)).search_experiments()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def mlflow_store(empty_store: Path, tmp_path: Path) -> Path:
+    """The same beside the run folders, where the tracker would make it."""
+    (tmp_path / "runs").mkdir()
+    return shutil.copy(empty_store, tmp_path / "runs" / "mlflow.db")
 
 
 @pytest.fixture(params=HOSTILE, ids=["marks", "letters", "length"])

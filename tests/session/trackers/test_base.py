@@ -4,7 +4,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from vhl.experiment import Experiment, dotted
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
+from vhl.session.session import Session
 from vhl.session.trackers.base import (
     TRACKERS,
     Tracker,
@@ -29,7 +29,7 @@ Run = Callable[..., RunFolder]
 # --- names ---------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_of_a_round() -> None:
+def test_the_numbers_of_a_round():
     record = Record(
         round=7,
         accuracy=0.5,
@@ -73,11 +73,11 @@ def test_the_numbers_of_a_round() -> None:
         (["x" * 300 + "1", "x" * 300 + "2", "y"], ["0", "1", "2"]),
     ],
 )
-def test_names_of_classes(classes: list[str], names: list[str]) -> None:
+def test_names_of_classes(classes, names):
     assert class_names(classes) == names
 
 
-def test_parameters_are_the_settings(experiment: Experiment) -> None:
+def test_parameters_are_the_settings(experiment):
     found = parameters(experiment)
     settings = dotted(experiment)
     assert found["training.batch_size"] == 16 and found["objective.name"] == "vhl"
@@ -88,7 +88,7 @@ def test_parameters_are_the_settings(experiment: Experiment) -> None:
     assert others == {key: settings[key] for key in others}
 
 
-def test_what_a_tool_calls_a_run(tmp_path: Path) -> None:
+def test_what_a_tool_calls_a_run(tmp_path):
     run = RunFolder(tmp_path)
     assert remembered(run, "one") is None
     remember(run, "one", "a")
@@ -100,7 +100,7 @@ def test_what_a_tool_calls_a_run(tmp_path: Path) -> None:
 # --- trackers by name ----------------------------------------------------------------------------------
 
 
-def test_a_name_that_is_none(complains: Any) -> None:
+def test_a_name_that_is_none(complains):
     with complains("'tensorbord'", "did you mean 'tensorboard'?"):
         named(["tensorbord"])
     with complains("''", "choose from mlflow, tensorboard, wandb."):
@@ -111,24 +111,22 @@ def test_a_name_that_is_none(complains: Any) -> None:
     ("name", "package"),
     [("tensorboard", "tensorboard"), ("mlflow", "mlflow"), ("mlflow", "alembic"), ("wandb", "wandb")],
 )
-def test_a_package_that_is_not_installed(
-    name: str, package: str, complains: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_that_is_not_installed(name, package, complains, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with complains(package, f"pip install 'vhl[{name}]'"):
         named([name])
 
 
-def test_no_tool_is_imported_unless_asked_for(killed_process: Any) -> None:
+def test_no_tool_is_imported_unless_asked_for(killed_process):
     assert killed_process.imported == []
 
 
-def test_nobody_is_called(killed_process: Any) -> None:
+def test_nobody_is_called(killed_process):
     """By the tools, from our process; a service of Weights & Biases runs on this machine."""
     assert [a for a in killed_process.called if "127.0.0.1" not in a and not a.startswith("/")] == []
 
 
-def test_a_tracker_named_twice_is_one() -> None:
+def test_a_tracker_named_twice_is_one():
     pytest.importorskip("tensorboard", reason="the extra vhl[tensorboard] is not installed")
     assert [type(tracker).__name__ for tracker in named(["tensorboard", "tensorboard"])] == ["TensorBoard"]
     assert set(TRACKERS) == {"tensorboard", "mlflow", "wandb"}
@@ -166,16 +164,14 @@ class Diary(Tracker):
             raise OSError(28, "No space left on device\nand a second line")
 
 
-def test_every_round_as_it_comes(experiment: Experiment, data_dir: Path, tmp_path: Path) -> None:
-    from vhl.session.session import Session
-
+def test_every_round_as_it_comes(experiment, data_dir, tmp_path):
     diary = Diary()
     for record in Session(experiment, tmp_path, data_dir=data_dir, trackers=[diary]):
         assert diary.lines[-1] == record.round
     assert diary.lines == ["begin", 1, 2, 3, 4, 5, "finished"]
 
 
-def test_a_run_that_is_stopped_and_continued(experiment: Experiment, run_in: Run) -> None:
+def test_a_run_that_is_stopped_and_continued(experiment, run_in):
     diary = Diary()
     run_in(experiment, stop=3, trackers=[diary])
     assert diary.lines == ["begin", 1, 2, 3, "stopped"]
@@ -185,7 +181,7 @@ def test_a_run_that_is_stopped_and_continued(experiment: Experiment, run_in: Run
     assert fresh.lines == ["begin", 1, 2, 3, 4, 5, "finished"]  # it was not there before
 
 
-def test_a_round_that_is_computed_again_is_told_once(experiment: Experiment, run_in: Run) -> None:
+def test_a_round_that_is_computed_again_is_told_once(experiment, run_in):
     diary = Diary()
     run = run_in(experiment, crash=3, trackers=[diary])
     assert diary.lines == ["begin", 1, 2, 3, "stopped"]
@@ -196,7 +192,7 @@ def test_a_round_that_is_computed_again_is_told_once(experiment: Experiment, run
     assert fresh.lines == ["begin", 1, 2, 3, 4, 5, "finished"]
 
 
-def test_a_finished_run_can_be_told_of(experiment: Experiment, run_in: Run) -> None:
+def test_a_finished_run_can_be_told_of(experiment, run_in):
     """As if it had just been computed, without a break."""
     run = run_in(experiment)
     diary, now = Diary(), time.time()
@@ -208,7 +204,7 @@ def test_a_finished_run_can_be_told_of(experiment: Experiment, run_in: Run) -> N
     assert now <= diary.times[-1] <= time.time()
 
 
-def test_more_rounds_later(experiment: Experiment, run_in: Run) -> None:
+def test_more_rounds_later(experiment, run_in):
     diary = Diary()
     run_in(experiment.with_(rounds=3), trackers=[diary])
     later = Diary(keeps=diary)
@@ -226,9 +222,7 @@ def test_more_rounds_later(experiment: Experiment, run_in: Run) -> None:
         ("end", ["begin", 1, 2, 3, 4, 5, "finished", "stopped"]),
     ],
 )
-def test_a_tracker_that_fails(
-    fails: str, heard: list[Any], experiment: Experiment, run_in: Run, tmp_path: Path
-) -> None:
+def test_a_tracker_that_fails(fails, heard, experiment, run_in, tmp_path):
     """It is told no more, the user is told once; the run and another tracker go on."""
     bad, good, notes = Diary(fails=fails), Diary(), list[str]()
     run = run_in(experiment, trackers=[bad, good], on_note=notes.append)
@@ -240,7 +234,7 @@ def test_a_tracker_that_fails(
     assert all(word in notes[0] for word in ("Diary", "tiny", "No space left on device", "--resume"))
 
 
-def test_ctrl_c_while_a_tracker_writes(experiment: Experiment, run_in: Run) -> None:
+def test_ctrl_c_while_a_tracker_writes(experiment, run_in):
     """No failure of the tracker's: the run stops, with its rounds saved."""
 
     class Interrupted(Diary):
@@ -259,7 +253,7 @@ def test_ctrl_c_while_a_tracker_writes(experiment: Experiment, run_in: Run) -> N
     assert [json.loads(line)["round"] for line in (run.path / "metrics.jsonl").open()] == [1, 2, 3, 4, 5]
 
 
-def test_a_run_that_is_refused_tells_nobody(experiment: Experiment, run_in: Run, complains: Any) -> None:
+def test_a_run_that_is_refused_tells_nobody(experiment, run_in, complains):
     run_in(experiment, stop=1)
     diary = Diary()
     with complains("--resume"):

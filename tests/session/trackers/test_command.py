@@ -44,14 +44,14 @@ def rounds_tracked(run: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("command", ["run", "sweep"])
-def test_a_tracker_that_is_none(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_tracker_that_is_none(command, capsys, tmp_path):
     """Said before anything is done."""
     assert main([command, *TINY, "--track", "tensorboard,mlfow"]) == 2
     assert capsys.readouterr().err == "vhl: There is no tracker called 'mlfow'; did you mean 'mlflow'?\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_are_tracked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_tracked(capsys):
     pytest.importorskip("tensorboard", reason="the extra vhl[tensorboard] is not installed")
     assert main(["run", *TINY, "name=x", "--seeds=0,1", "--at-once=2", "--track", "tensorboard"]) == 0
     assert main(["sweep", *TINY, "training.lr=0.1,0.2", "--track=tensorboard"]) == 0
@@ -60,9 +60,7 @@ def test_runs_are_tracked(capsys: pytest.CaptureFixture[str]) -> None:
         assert rounds_tracked(Path("runs") / run) == [1, 2]
 
 
-def test_a_run_that_is_stopped_says_how_to_go_on(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_stopped_says_how_to_go_on(capsys, monkeypatch):
     """And what it says works."""
     pytest.importorskip("tensorboard", reason="the extra vhl[tensorboard] is not installed")
     land = Simulation._land

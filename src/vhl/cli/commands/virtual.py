@@ -32,7 +32,8 @@ def _virtual(arguments: argparse.Namespace) -> None:
     from vhl.data.sources.base import data_directory
     from vhl.files import write_bytes
     from vhl.training.precision import choose_device
-    from vhl.virtual.sets import picture, separability, virtual_set
+    from vhl.virtual.inspection import picture, separability
+    from vhl.virtual.sets import virtual_set
 
     grid = arguments.picture or arguments.output.with_suffix(".png")
     if grid == arguments.output:

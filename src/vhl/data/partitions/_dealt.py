@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from vhl.data.images import Dataset
-from vhl.data.partitions.base import Partition
+from vhl.data.partitions.base import Partition, grouped
 from vhl.errors import VHLError
 
 
@@ -31,7 +31,7 @@ class Dealt(Partition):
 
 def by_class(dataset: Dataset) -> list[np.ndarray]:
     """The indices of each class's training images, in order."""
-    return [np.flatnonzero(dataset.train.labels == label) for label in range(len(dataset.classes))]
+    return grouped(dataset.train.labels, len(dataset.classes))
 
 
 def evenly(total: int, shares: int) -> np.ndarray:

@@ -20,9 +20,20 @@ class Partition(Component):
         raise NotImplementedError
 
 
+def grouped(groups: np.ndarray, count: int) -> list[np.ndarray]:
+    """The indices of each group, ascending, where ``groups`` says which of ``count`` groups each one is in.
+
+    >>> grouped(np.array([2, 0, 2]), 3)
+    [array([1]), array([], dtype=int64), array([0, 2])]
+    """
+    return np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups, minlength=count))[:-1])
+
+
 def count_matrix(labels: np.ndarray, parts: list[np.ndarray], classes: int) -> np.ndarray:
     """Samples of each class at each client: (clients × classes)."""
-    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    cells = owners * classes + labels[np.concatenate(parts)]
+    return np.bincount(cells, minlength=len(parts) * classes).reshape(len(parts), classes)
 
 
 def heterogeneity(counts: np.ndarray) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vhl.data.images import Dataset
-from vhl.data.partitions.base import Partition
+from vhl.data.partitions.base import Partition, grouped
 from vhl.errors import VHLError
 
 
@@ -19,7 +19,7 @@ class Given(Partition):
                 "partition = given needs data that name a site for each image, and these do not; use "
                 "folder:PATH with PATH/SITE/CLASS/image, an npz with an array `sites`, or another partition."
             )
-        parts = [np.flatnonzero(sites == site) for site in range(len(dataset.sites))]
+        parts = grouped(sites, len(dataset.sites))
         empty = [repr(name) for name, part in zip(dataset.sites, parts, strict=True) if not len(part)]
         if empty:
             raise VHLError(

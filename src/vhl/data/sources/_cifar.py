@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from vhl.data.images import Dataset, ImageSet
-from vhl.data.sources._reading import check_labels, get_command, reading
+from vhl.data.images import Crop, Dataset, Flip, ImageSet
+from vhl.data.sources._reading import get_command, labelled, reading
 from vhl.data.sources._unpickle import RefusedError, load
 from vhl.data.sources.base import Source
 from vhl.errors import VHLError
@@ -30,6 +30,11 @@ class Distribution:
     pickled: bool
 
     @property
+    def places(self) -> tuple[str, str]:
+        """Where it may lie in the data directory."""
+        return self.archive, self.folder
+
+    @property
     def files(self) -> tuple[str, ...]:
         return (*self.train, self.test)
 
@@ -43,6 +48,9 @@ class CifarSource(Source):
     """Labels before an image in the binary files; the last of them is the one wanted."""
     label_key: ClassVar[str]
     """The entry of the Python files that holds the labels."""
+
+    crop: Crop = 4
+    flip: Flip = True
 
     def read(self, data_dir: Path, seed: int) -> Dataset:
         remedy = get_command(self.name, data_dir)
@@ -92,11 +100,8 @@ def _image_set(pixels: np.ndarray, labels: np.ndarray, classes: int) -> ImageSet
     """From rows of 1,024 red, 1,024 green and 1,024 blue values to height × width × channel."""
     if pixels.dtype != np.uint8 or pixels.shape[1:] != (_PIXELS,) or not len(pixels):
         raise ValueError(f"its images are not rows of {_PIXELS} bytes")
-    if labels.dtype.kind not in "iu" or labels.shape != (len(pixels),):
-        raise ValueError(f"it does not have one whole number as label for each of {len(pixels)} images")
-    check_labels(labels, classes)
-    images = np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-    return ImageSet(images, labels.astype(np.int64))
+    images = pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return labelled(np.ascontiguousarray(images), labels, classes)
 
 
 def _read_folder(folder: Path, files: tuple[str, ...], remedy: str) -> dict[str, bytes]:

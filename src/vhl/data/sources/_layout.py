@@ -11,15 +11,8 @@ from pathlib import Path, PurePath
 from vhl.data.decode import SUFFIXES
 from vhl.errors import VHLError
 
-_PARTS = {
-    "train": "train",
-    "training": "train",
-    "test": "test",
-    "testing": "test",
-    "val": "test",
-    "valid": "test",
-    "validation": "test",
-}
+_PARTS = dict.fromkeys(("train", "training"), "train")
+_PARTS |= dict.fromkeys(("test", "testing", "val", "valid", "validation"), "test")
 _DEEPEST = 3
 _LAYOUTS = "CLASS/image, SITE/CLASS/image, or either with train and test folders"
 
@@ -74,17 +67,17 @@ def empty_folders(root: Path, pictures: Iterable[Picture]) -> list[str]:
 
 
 def is_for_tests(folder: str) -> bool:
-    """Whether its name says that its images are to be tested on."""
+    """Whether a folder's name says that its images are to be tested on."""
     return _PARTS.get(PurePath(folder).name.lower()) == "test"
 
 
 def _is_hidden(name: str) -> bool:
-    """As .DS_Store and __MACOSX."""
+    """Whether to pass a file or folder over, as .DS_Store and __MACOSX."""
     return name.startswith((".", "__"))
 
 
 def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Images as the names on their way down; a folder with nothing in it as its own way and an empty name."""
+    """Every image as its folders' names and its own; an empty folder as its names and "" for the image."""
     inside = [entry for entry in folder.iterdir() if not _is_hidden(entry.name)]
     folders = [entry for entry in inside if entry.is_dir()]
     images = [entry for entry in inside if entry.suffix.lower() in SUFFIXES and entry.is_file()]
@@ -98,6 +91,7 @@ def _walk(folder: Path, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def _roles(root: Path, images: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """What each level of folders says of an image: its part, its site or its label."""
     shortest, longest = min(images, key=len), max(images, key=len)
     if len(shortest) != len(longest):
         raise VHLError(
@@ -113,7 +107,7 @@ def _roles(root: Path, images: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _by_name(root: Path, names: list[set[str]]) -> tuple[str, ...]:
-    """The meaning of each level of folders; empty where there is none."""
+    """The roles of levels with these folder names; none where they fit no layout."""
     if len(names) == 1:
         return ("label",)
     if len(names) == 2:
@@ -126,6 +120,7 @@ def _by_name(root: Path, names: list[set[str]]) -> tuple[str, ...]:
 
 
 def _are_parts(root: Path, names: set[str], strict: bool = True) -> bool:
+    """Whether a level's folders are train and test; ``strict`` refuses those that are so in part."""
     known = {name for name in names if name.lower() in _PARTS}
     if not strict or not known:
         return known == names
@@ -144,13 +139,14 @@ def _are_parts(root: Path, names: set[str], strict: bool = True) -> bool:
 
 
 def _describe(path: tuple[str, ...], roles: tuple[str, ...]) -> Picture:
-    """Names in one form: macOS writes an accented letter as two characters, and others as one."""
+    # Names in one form: macOS writes an accented letter as two characters, and others as one.
     said = {role: unicodedata.normalize("NFC", name) for role, name in zip(roles, path, strict=False)}
     part = _PARTS.get(said.get("part", "train").lower(), "train")
     return Picture("/".join(path), said["label"], said.get("site", ""), part)
 
 
 def _check(root: Path, pictures: list[Picture], empty: list[Picture]) -> None:
+    """Refuse classes without images, and train and test folders with different classes."""
     filled = {(picture.part, picture.label) for picture in pictures}
     for folder in empty:  # a site may lack a class, but a class needs images somewhere
         if (folder.part, folder.label) not in filled:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from vhl.data.images import Dataset, ImageSet
 
@@ -40,13 +38,8 @@ class Fingerprint:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Fingerprint:
-        return cls(_ordered(dataset.train), _order_free(dataset.test))
-
-
-def _ordered(images: ImageSet) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(images.images).data)
-    digest.update(images.labels.astype("<i8").tobytes())
-    return digest.hexdigest()
+        train = replace(dataset.train, labels=dataset.train.labels.astype("<i8"))
+        return cls(train.fingerprint(), _order_free(dataset.test))
 
 
 def _order_free(images: ImageSet) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vhl.data.images import ImageSet
 from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 
@@ -38,8 +39,11 @@ def reading(file: Path, remedy: str) -> Iterator[None]:
         raise VHLError(f"{file} is damaged ({reason}); {remedy}.") from error
 
 
-def check_labels(labels: np.ndarray, classes: int) -> None:
-    """Raise ``ValueError`` where an integer array of labels leaves 0 … ``classes`` − 1."""
+def labelled(images: np.ndarray, labels: np.ndarray, classes: int) -> ImageSet:
+    """Images with a file's labels; ``ValueError`` unless each has one, from 0 to ``classes`` − 1."""
+    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        raise ValueError(f"it does not have one whole number as label for each of {len(images)} images")
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         raise ValueError(f"label {wrong[0]} is not between 0 and {classes - 1}")
+    return ImageSet(images, labels.astype(np.int64))

@@ -116,11 +116,9 @@ def set_channels(images: np.ndarray, channels: int | None) -> np.ndarray:
 
 def resize(images: np.ndarray, size: int) -> np.ndarray:
     """Resize every image to a square by Pillow's bilinear filter (anti-aliased when shrinking)."""
-    squeeze = images.shape[-1] == 1
-    out = np.empty((len(images), size, size, images.shape[-1]), np.uint8)
-    for i, image in enumerate(images):
-        small = Image.fromarray(image[..., 0] if squeeze else image).resize(
-            (size, size), Image.Resampling.BILINEAR
-        )
-        out[i] = np.asarray(small)[..., None] if squeeze else np.asarray(small)
-    return out
+    channels = images.shape[-1]
+    resized = np.empty((len(images), size, size, channels), np.uint8)
+    for image, out in zip(images, resized, strict=True):
+        picture = Image.fromarray(image[..., 0] if channels == 1 else image)
+        out[:] = np.asarray(picture.resize((size, size), Image.Resampling.BILINEAR)).reshape(out.shape)
+    return resized

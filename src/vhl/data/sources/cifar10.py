@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
-
+from vhl.data.images import Mean, Std
 from vhl.data.sources._cifar import CifarSource, Distribution
 from vhl.data.sources._official import Fingerprint, OfficialFile
 
+_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck"
 _BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
 
 
@@ -35,33 +35,14 @@ class CIFAR10(CifarSource):
         ),
         Distribution("cifar-10-python.tar.gz", "cifar-10-batches-py", _BATCHES, "test_batch", pickled=True),
     )
-    places: ClassVar[tuple[str, ...]] = tuple(
-        place for form in distributions for place in (form.archive, form.folder)
-    )
+    places: ClassVar[tuple[str, ...]] = (*distributions[0].places, *distributions[1].places)
     fingerprint: ClassVar[Fingerprint | None] = Fingerprint(
         train="67e12c2a5906880a4fe5595fe6d768185ad7ca587f35d3a7ece3c3b8b85035d2",
         test="7742db831caeba84ea1d4663e0d07ca1879cbb76e501e036935be5fd5506749b",
     )
     label_bytes: ClassVar[int] = 1
     label_key: ClassVar[str] = "labels"
-    class_names: ClassVar[tuple[str, ...]] = (
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    )
+    class_names: ClassVar[tuple[str, ...]] = tuple(_CLASSES.split())
 
-    crop: int | None = Field(4, ge=0, description="random crop after padding by this many pixels; 0 is off")
-    flip: bool = Field(True, description="flip half of the training images left to right")
-    mean: tuple[float, ...] | None = Field(
-        (0.4914, 0.4822, 0.4465), description="channel means to subtract, in [0, 1]"
-    )
-    std: tuple[float, ...] | None = Field(
-        (0.2470, 0.2435, 0.2616), description="channel deviations to divide by, in [0, 1]"
-    )
+    mean: Mean = (0.4914, 0.4822, 0.4465)
+    std: Std = (0.2470, 0.2435, 0.2616)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import Field
-
+from vhl.data.images import Cutout, Mean, Std
 from vhl.data.sources._cifar import CifarSource, Distribution
 from vhl.data.sources._official import Fingerprint, OfficialFile
 
@@ -40,9 +39,7 @@ class CIFAR100(CifarSource):
         ),
         Distribution("cifar-100-python.tar.gz", "cifar-100-python", ("train",), "test", pickled=True),
     )
-    places: ClassVar[tuple[str, ...]] = tuple(
-        place for form in distributions for place in (form.archive, form.folder)
-    )
+    places: ClassVar[tuple[str, ...]] = (*distributions[0].places, *distributions[1].places)
     fingerprint: ClassVar[Fingerprint | None] = Fingerprint(
         train="f062ca493c4d44a3d0921f223fbc3b1e88b46fd03322e97c635a0ac2a5f8baab",
         test="dc83e74dc0797ec7de75164abeb59d8c66b9677d62e46ddb8ce1ab1608ba1b7d",
@@ -51,12 +48,6 @@ class CIFAR100(CifarSource):
     label_key: ClassVar[str] = "fine_labels"
     class_names: ClassVar[tuple[str, ...]] = tuple(_CLASSES.split())
 
-    crop: int | None = Field(4, ge=0, description="random crop after padding by this many pixels; 0 is off")
-    flip: bool = Field(True, description="flip half of the training images left to right")
-    cutout: int = Field(16, ge=0, description="blank a random square of this side; 0 is off")
-    mean: tuple[float, ...] | None = Field(
-        (0.5071, 0.4865, 0.4409), description="channel means to subtract, in [0, 1]"
-    )
-    std: tuple[float, ...] | None = Field(
-        (0.2673, 0.2564, 0.2762), description="channel deviations to divide by, in [0, 1]"
-    )
+    cutout: Cutout = 16
+    mean: Mean = (0.5071, 0.4865, 0.4409)
+    std: Std = (0.2673, 0.2564, 0.2762)

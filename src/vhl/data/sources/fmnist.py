@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from vhl.data.images import Dataset, ImageSet
+from vhl.data.images import Crop, Dataset, ImageSet, Mean, Std
 from vhl.data.sources._official import OfficialFile
-from vhl.data.sources._reading import check_labels, get_command, reading
+from vhl.data.sources._reading import get_command, labelled, reading
 from vhl.data.sources.base import Source
 
 _FOLDER = "fashion-mnist"
@@ -23,18 +23,7 @@ _DIGESTS = {
     "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
     "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 }
-_CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+_CLASSES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
 
 
 class FMNIST(Source):
@@ -50,14 +39,18 @@ class FMNIST(Source):
 
     size: int | None = Field(32, ge=4, description="resize images to this many pixels a side; unset keeps 28")
     channels: Literal[1, 3] | None = Field(3, description="1 grey as in the files, 3 repeats it")
-    crop: int | None = Field(0, ge=0, description="random crop after padding by this many pixels; 0 is off")
-    mean: tuple[float, ...] | None = Field((0.0,), description="channel means to subtract, in [0, 1]")
-    std: tuple[float, ...] | None = Field((1.0,), description="channel deviations to divide by, in [0, 1]")
+    crop: Crop = 0
+    mean: Mean = (0.0,)
+    std: Std = (1.0,)
 
     def read(self, data_dir: Path, seed: int) -> Dataset:
         remedy = get_command(self.name, data_dir)
         folder = data_dir / _FOLDER
-        return Dataset(_read_part(folder, "train", remedy), _read_part(folder, "t10k", remedy), _CLASSES)
+        return Dataset(
+            _read_part(folder, "train", remedy),
+            _read_part(folder, "t10k", remedy),
+            tuple(_CLASSES.split(", ")),
+        )
 
 
 def _read_part(folder: Path, part: str, remedy: str) -> ImageSet:
@@ -65,11 +58,7 @@ def _read_part(folder: Path, part: str, remedy: str) -> ImageSet:
     with reading(pictures, remedy):
         images = _read_idx(pictures, dimensions=3)
     with reading(answers, remedy):
-        labels = _read_idx(answers, dimensions=1)
-        if len(labels) != len(images):
-            raise ValueError(f"{len(labels)} labels for {len(images)} images")
-        check_labels(labels, len(_CLASSES))
-    return ImageSet(images[..., None], labels.astype(np.int64))
+        return labelled(images[..., None], _read_idx(answers, dimensions=1), classes=10)
 
 
 def _read_idx(file: Path, dimensions: int) -> np.ndarray:

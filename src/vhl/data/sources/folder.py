@@ -62,7 +62,7 @@ class Folder(Source):
         )
 
     def _remarks(self, root: Path, images: np.ndarray, pictures: Sequence[Picture]) -> Iterator[str]:
-        """What would else go unnoticed: what holds no images, or none that we can read, and black scans."""
+        """What would else go unnoticed: folders without images, files that are passed over, black scans."""
         if empty := empty_folders(root, pictures):
             yield f"Folders without images in {root} are passed over: {first_of(empty, NAMED)}."
             if any(map(is_for_tests, empty)) and not any(picture.part == "test" for picture in pictures):

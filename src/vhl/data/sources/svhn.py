@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
-from vhl.data.images import Dataset, ImageSet
+from vhl.data.images import Crop, Dataset, ImageSet, Mean, Std
 from vhl.data.sources._matlab import read_arrays
 from vhl.data.sources._official import OfficialFile
-from vhl.data.sources._reading import check_labels, get_command, reading
+from vhl.data.sources._reading import get_command, labelled, reading
 from vhl.data.sources.base import Source
 
 _FOLDER = "svhn"
@@ -33,9 +32,9 @@ class SVHN(Source):
     )
     places: ClassVar[tuple[str, ...]] = (_FOLDER,)
 
-    crop: int | None = Field(0, ge=0, description="random crop after padding by this many pixels; 0 is off")
-    mean: tuple[float, ...] | None = Field((0.0,), description="channel means to subtract, in [0, 1]")
-    std: tuple[float, ...] | None = Field((1.0,), description="channel deviations to divide by, in [0, 1]")
+    crop: Crop = 0
+    mean: Mean = (0.0,)
+    std: Std = (1.0,)
 
     def read(self, data_dir: Path, seed: int) -> Dataset:
         remedy = get_command(self.name, data_dir)
@@ -47,13 +46,10 @@ def _read_part(file: Path, remedy: str) -> ImageSet:
     with reading(file, remedy):
         arrays = read_arrays(file.read_bytes())
         images, labels = _array(arrays, "X", 4), _array(arrays, "y", 2).ravel()
-        if images.dtype != np.uint8 or images.shape[2] != 3 or labels.dtype.kind not in "iu":
-            raise ValueError("X must be 8-bit colour images and y whole numbers")
-        if len(labels) != images.shape[3]:
-            raise ValueError(f"{len(labels)} labels for {images.shape[3]} images")
-        labels = np.where(labels == 10, 0, labels).astype(np.int64)  # MATLAB counts from 1: the digit 0 is 10
-        check_labels(labels, 10)
-        return ImageSet(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), labels)
+        if images.dtype != np.uint8 or images.shape[2] != 3:
+            raise ValueError("X must be 8-bit colour images")
+        labels = np.where(labels == 10, 0, labels)  # MATLAB counts from 1: the digit 0 is 10
+        return labelled(np.ascontiguousarray(images.transpose(3, 0, 1, 2)), labels, 10)
 
 
 def _array(arrays: dict[str, np.ndarray], key: str, dimensions: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from vhl.data.decode import decode_all
-from vhl.data.images import Dataset, ImageSet
+from vhl.data.images import Dataset, Flip, ImageSet
 from vhl.data.sources._official import OfficialFile
 from vhl.data.sources._reading import get_command, reading
 from vhl.data.sources.base import Source, split
@@ -49,7 +49,7 @@ class TinyImageNet(Source):
         None, ge=2, description="the first so many classes only; unset is all of them"
     )
     size: int = Field(64, ge=4, description="resize images to this many pixels a side; 64 keeps them")
-    flip: bool = Field(True, description="flip half of the training images left to right")
+    flip: Flip = True
 
     def read(self, data_dir: Path, seed: int) -> Dataset:
         remedy = get_command(self.name, data_dir)

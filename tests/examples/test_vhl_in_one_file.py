@@ -10,15 +10,38 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import cross_entropy
 
+from vhl.models.base import Model
 from vhl.objectives.base import Batch
 from vhl.objectives.distances.supcon import supcon
 from vhl.objectives.vhl import VHL
+from vhl.rounds.sampling import learning_rate
+from vhl.training.task import Job
 
 FILE = Path(__file__).parents[2] / "examples" / "vhl_in_one_file.py"
 SCRIPT = SimpleNamespace(**runpy.run_path(str(FILE)))
 CLASSES = SCRIPT.CLASSES
+
+
+class _Tapped(nn.Module):
+    """The file's network as the package wants one: features by tap."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.network = SCRIPT.Network(outputs)
+
+    def forward(self, images: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        features, logits = self.network(images)
+        return {"last": features}, logits
+
+
+class _OneFile(Model):
+    """The network of the file."""
+
+    def build(self, classes: int, channels: int, size: tuple[int, int]) -> nn.Module:
+        return _Tapped(classes)
 
 
 def random_batch(natural: int = 9, virtual: int = 14) -> tuple[torch.Tensor, ...]:
@@ -102,3 +125,59 @@ def test_it_runs_to_its_end(capsys, one_thread):
     assert "last 1 of 2 rounds" in heading
     assert line.startswith("seed 0:") and line.count("%") == 4 and "FedAvg + VHL" in line
     assert SCRIPT.federated(True, 0, 1) == SCRIPT.federated(True, 0, 1)
+
+
+@pytest.mark.parametrize("objective", ["plain", "vhl"])
+def test_the_engine_is_equal_to_it(digit_simulation, objective, one_thread):
+    """Two rounds in float64, with batches of 64 for clients whose samples are no multiple of 64."""
+    simulation = digit_simulation(
+        data="digits",
+        objective=objective,
+        model=_OneFile(),
+        training={"batch_size": 64, "epochs": 2, "lr": 0.05},
+        engine={"precision": "fp64"},
+    )
+    clients, server = simulation.clients, copy.deepcopy(simulation.setup.blueprint.build()).double()
+    sizes = simulation.setup.sizes
+    assert any(size % 64 for size in sizes)
+    for round_ in range(2):
+        parts = [Job(k, round_, clients._data.parts[k], 0.0, {}) for k in range(len(sizes))]
+        models = []
+        for size, schedule in zip(sizes, clients.task.schedules(parts), strict=True):
+            model = copy.deepcopy(server).train()
+            rate = learning_rate(simulation.experiment, round_, round_)
+            optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9, weight_decay=1e-4)
+            for step, rows in enumerate(clients.task.rows(size)):
+                natural, virtual = (_drawn(clients.task, schedule, kind, step, rows) for kind in KINDS)
+                SCRIPT.local_step(_Untapped(model), optimizer, natural, virtual)
+            models.append(model)
+        server.load_state_dict(SCRIPT.average(models, list(sizes)))
+    list(simulation)
+    found = simulation.named_tensors()
+    for name, wanted in server.state_dict().items():
+        if wanted.is_floating_point():
+            torch.testing.assert_close(found[name], wanted, rtol=1e-12, atol=1e-12)
+
+
+KINDS = ("natural", "virtual")
+
+
+def _drawn(task, schedule, kind, step, rows):
+    """The images and labels of one step that the engine's schedule names."""
+    stream, index = (task.natural, "index") if kind == "natural" else (task.virtual, "virtual")
+    if index not in schedule:
+        return None
+    own = {name: v[step][: rows if kind == "natural" else None] for name, v in schedule.items()}
+    choices = {name.removeprefix(f"{kind}."): v for name, v in own.items() if name.startswith(f"{kind}.")}
+    return stream.batch(own[index], choices).contiguous(), stream.labels[own[index]]
+
+
+class _Untapped:
+    """The other way round: what the file's step calls."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def __call__(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features, logits = self._model(images)
+        return features["last"], logits

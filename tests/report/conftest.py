@@ -17,6 +17,8 @@ from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
 
 from vhl.experiment import Experiment
+from vhl.report.content import content
+from vhl.report.figure import Figure
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 
@@ -143,6 +145,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write: Write, record: Any
     return runs
 
 
+@pytest.fixture(scope="session")
+def described() -> Callable[..., dict[str, Figure]]:
+    """The figures of a page by name."""
+    return lambda runs, **chosen: {figure.name: figure for figure in content(runs, **chosen)["figures"]}
+
+
 def features(seed: int) -> dict[str, torch.Tensor]:
     """Two models' features of nine test images in three classes and of four virtual images in two others."""
     rng = np.random.default_rng(seed)
@@ -175,7 +183,7 @@ def browser() -> Iterator[Browser]:
 
 
 _SERIES = """name => report.charts.get(name).instance.getOption().series.map(
-    ({ id, name, type, data }) => ({ id, name, type, data: data.map((item) => item?.value ?? item) }))"""
+    ({ name, type, data }) => [name, data.map((item) => item?.value ?? item)])"""
 
 
 class Look:
@@ -211,16 +219,9 @@ class Look:
         return names
 
     def series(self, chart: str) -> dict[str, list[Any]]:
-        """What a chart draws: the data of each series by its id, or by its name where it has none."""
-        return {s["id"] or s["name"]: s["data"] for s in self._raw(chart)}
-
-    def named(self, chart: str) -> dict[str, list[Any]]:
-        return {s["name"]: s["data"] for s in self._raw(chart)}
-
-    def _raw(self, chart: str) -> list[dict[str, Any]]:
+        """What a chart draws: the data of each series by its name."""
         self.see(chart)
-        found: list[dict[str, Any]] = self.page.evaluate(_SERIES, chart)
-        return found
+        return dict(self.page.evaluate(_SERIES, chart))
 
     def option(self, chart: str, path: str) -> Any:
         """One value of what a chart was told, such as ``xAxis[0].data``."""

@@ -6,6 +6,7 @@ import argparse
 
 from vhl.cli.display import console
 from vhl.data.sources.base import data_directory
+from vhl.report.measures import files
 from vhl.report.write import write_report
 from vhl.runs.folder import find_runs
 
@@ -20,7 +21,7 @@ def main(arguments: argparse.Namespace) -> None:
     )
     console.print(f"written to {arguments.output}", markup=False, soft_wrap=True)
     if arguments.figures is not None:
-        from vhl.report.figures import write_figures  # Matplotlib takes a second to import
+        from vhl.report.paint import write_figures  # Matplotlib takes a second to import
 
-        for file in write_figures(found, arguments.figures):
+        for file in write_figures(files(found["figures"]), arguments.figures):
             console.print(f"written to {file}", markup=False, soft_wrap=True)

@@ -257,7 +257,7 @@ def save(tmp_path: Path) -> Save:
         random = torch.Generator().manual_seed(0)
         for round_ in rounds:
             tensors = {"clients": torch.tensor([7, 2, 9, 4])}
-            for model in ("server", "client7", "client2", "client9"):
+            for model in ("server", "client7", "client2", "client9", "client4"):
                 for kind, count in (("test", 10), ("virtual", 5))[: 1 + with_virtual]:
                     labels = torch.arange(3).repeat_interleave(count)
                     centres = 100.0 * torch.eye(3, 8).roll(3 * (kind == "virtual"), 1)

@@ -113,7 +113,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write: Write, record: Any
     """FedAvg with and without VHL over three seeds, FedProx with VHL on another problem over one.
 
     Not to be changed. FedAvg with VHL has pictures of virtual images, and its first seed features of two
-    rounds and a look at the last one.
+    rounds; its first two looks at the last one.
     """
     root = tmp_path_factory.mktemp("compared")
     methods = [("plain", "plain", "fedavg"), ("ours", "vhl", "fedavg"), ("prox", "vhl", "fedprox")]
@@ -135,13 +135,10 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write: Write, record: Any
         run.save_picture(Image.new("RGB", (20, 10), (200, 10, 30 if number < 2 else 60)))
     for round_ in (10, 30):
         runs[3].save_features(round_, features(round_))
-    runs[3].save_last(
-        {
-            "confusion": torch.tensor([[9, 1, 0, 0, 2], [2, 7, 1, 1, 0], [0, 3, 6, 0, 0]]),
-            "clients": torch.tensor([1, 0]),
-            "client_accuracy": torch.tensor([0.25, 0.625]),
-        }
-    )
+    confusions = ([[9, 1, 0, 0, 2], [2, 7, 1, 1, 0], [0, 3, 6, 0, 0]], [[5, 0, 1], [0, 6, 0], [2, 0, 3]])
+    for run, confusion, clients in zip(runs[3:5], confusions, ([1, 0], [0, 1]), strict=True):
+        sent = {"clients": torch.tensor(clients), "client_accuracy": torch.tensor([0.25, 0.625])}
+        run.save_last({"confusion": torch.tensor(confusion), **sent})
     return runs
 
 

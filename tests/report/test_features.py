@@ -41,7 +41,10 @@ def test_a_round_that_one_method_did_not_save(write: Write, described: Any, tmp_
     runs = [write(tmp_path / name, [0.5], objective=name) for name in ("plain", "vhl")]
     save_features(runs[0], 4, lambda values: None)
     save_features(runs[1], 4, lambda values: values.fill_(math.nan), round_=2, models=("server",))
+    runs.append(write(tmp_path / "second", [0.5], objective="vhl", seeds={"batches": 1}))
+    save_features(runs[2], 4, lambda values: None, round_=3)  # the method's first run is shown
     figures = described(runs)
+    assert "features-3" not in figures
     assert [panel.note for panel in figures["features-1"].panels] == ["", "not saved"]
     assert [panel.note for panel in figures["features-2"].panels] == ["not saved", "diverged"]
 

@@ -178,7 +178,7 @@ def test_names_of_files(compared: list[RunFolder]) -> None:
     assert [figure.name for figure in found] == [
         *("accuracy-rounds", "accuracy-images", "accuracy-time", "loss", *COLUMNS),
         *("partition-1", "partition-2", "virtual-1", "virtual-2", "features-10", "features-30"),
-        *("per-class", "run-4-ours-seed0"),
+        *("per-class", "run-4-ours-seed0", "run-5-ours-seed1"),
     ]
     for figure, axis in zip(found, ("round", "samples", "seconds"), strict=False):
         assert list(figure.panels[0].axes) == [axis]

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from vhl.report.content import content
-from vhl.report.figure import Curves, Figure
+from vhl.report.figure import Curves, Figure, Heat
 from vhl.report.serve import serving
 from vhl.report.write import write_report
 from vhl.runs.compare import compare
@@ -102,6 +102,10 @@ def shows(look: Any, chart: str, panel: Curves, **how: Any) -> dict[str, list[An
     for label, expected in lines(panel, **how).items():
         assert is_curve(series[label], expected)
         assert (f"{label}, all seeds" in series) == (len(expected[0]) > 3)
+        if len(expected[0]) > 3:
+            assert is_curve(
+                series[f"{label}, all seeds"], [[x, low, high] for x, _, _, low, high in expected]
+            )
     return series
 
 
@@ -148,22 +152,35 @@ def test_theory_where_it_was_measured(write: Write, seen: Any, open_in_browser: 
         assert options == ["natural images", "virtual images, held out"]
 
 
-def test_counts_and_bars_are_those_described(seen: Any, figures: dict[str, Figure]) -> None:
-    confusion, clients = figures["run-4-ours-seed0"].panels
-    partitions = {name: figures[name].panels[0] for name in ("partition-1", "partition-2")}
-    for chart, panel in {"confusion": confusion, **partitions}.items():
-        (cells,) = seen.series(chart).values()
-        assert cells == [[x, y, count] for (y, x), count in np.ndenumerate(panel.counts)]
-        assert seen.option(chart, "xAxis[0].data") == list(panel.columns)
-        assert seen.option(chart, "yAxis[0].data") == list(panel.rows)
-    for chart, panel in {"clients": clients, "per-class": figures["per-class"].panels[0]}.items():
-        drawn = seen.series(chart)
-        assert list(drawn) == [bar.label for bar in panel.bars]
-        for bar in panel.bars:
-            assert drawn[bar.label] == pytest.approx(bar.values.tolist(), abs=0.006)
-        assert seen.option(chart, "xAxis[0].data") == list(panel.names)
-    captions = [" ".join(text.split()) for text in seen.texts("#partition figcaption")]
-    assert captions == [" ".join(figures[name].subtitle.split()) for name in partitions]
+GREY = """() => report.charts.get("clients").instance.getOption().series[0].data.map(
+    ({ itemStyle }) => "color" in itemStyle)"""
+
+
+def test_counts_and_bars_are_those_described(look: Any, figures: dict[str, Figure]) -> None:
+    def check(**panels: Any) -> None:
+        for chart, panel in panels.items():
+            drawn, chart = look.series(chart.replace("_", "-")), chart.replace("_", "-")
+            if isinstance(panel, Heat):
+                cells = [[x, y, count] for (y, x), count in np.ndenumerate(panel.counts)]
+                assert list(drawn.values()) == [cells]
+                assert look.option(chart, "yAxis[0].data") == list(panel.rows)
+            else:
+                assert list(drawn) == [bar.label for bar in panel.bars]
+                for bar in panel.bars:
+                    assert drawn[bar.label] == pytest.approx(bar.values.tolist(), abs=0.006)
+            names = panel.columns if isinstance(panel, Heat) else panel.names
+            assert look.option(chart, "xAxis[0].data") == list(names)
+
+    partitions = [figures[f"partition-{number}"] for number in (1, 2)]
+    first, second = (own.panels[0] for own in partitions)
+    check(partition_1=first, partition_2=second, per_class=figures["per-class"].panels[0])
+    for number, name in enumerate(("run-4-ours-seed0", "run-5-ours-seed1")):
+        look.page.locator("#choose-looked").select_option(index=number)
+        confusion, clients = figures[name].panels
+        check(confusion=confusion, clients=clients)
+        assert look.page.evaluate(GREY) == [True, True, False]
+    captions = [" ".join(text.split()) for text in look.texts("#partition figcaption")]
+    assert captions == [" ".join(own.subtitle.split()) for own in partitions]
 
 
 def test_points_are_those_described(look: Any, figures: dict[str, Figure]) -> None:

@@ -18,7 +18,7 @@ function build() {
 
 /** What sections and controls there are to be. */
 function shape({ whole, groups, runs, figures }) {
-  const told = figures.map(({ name, panels }) => [name, panels.map(({ title, models }) => [title, models])]);
+  const told = figures.map(({ name, panels }) => [name, panels.length]);
   return JSON.stringify(whole ? [groups.map(({ label }) => label), runs.map(({ name }) => name), told] : null);
 }
 

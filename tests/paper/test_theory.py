@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures import FIGURES
 from vhl.paper.theory import measured, terms_table
+from vhl.report.looks import DASHED, DOTTED, Look
 from vhl.runs.digest import Digest
 
 PLAIN, NAIVE = "cifar10/a0.1-e1-k10/fedavg", "further/naive/fedavg"
@@ -64,20 +64,20 @@ def test_every_cell(evidence: Evidence) -> None:
 
 
 def test_curves(evidence: Evidence) -> None:
-    figure = FIGURES["theory"](evidence, Path())
-    margin, _, distance = figure.axes
-    np.testing.assert_allclose(margin.lines[0].get_xydata(), [[10, 1], [30, 2]])
-    own, floor, *_ = distance.lines
-    np.testing.assert_allclose([own.get_ydata()[0], floor.get_ydata()[0]], [1.25, 0.25])
+    margin, _, distance = FIGURES["theory"](evidence, Path()).panels
+    first, *_ = margin.series
+    assert (list(first.places["round"]), list(first.bands[1].mean)) == ([10, 30], [1, 2])
+    own, floor, *_ = distance.series
+    assert (own.bands[1].mean[0], floor.bands[1].mean[0]) == (1.25, 0.25)
+    assert floor.label == "" and floor.look == Look(0, DOTTED)
 
 
 def test_settings_can_be_told_apart(evidence: Evidence) -> None:
-    lines = FIGURES["theory"](evidence, Path()).axes[0].lines
-    drawn = {line.get_label(): line.get_linestyle() for line in lines}
-    assert drawn == {"FedAvg (paper, noise)": "-", "FedAvg + naive VHL (paper, stylegan)": "--"}
+    series = FIGURES["theory"](evidence, Path()).panels[0].series
+    strokes = {own.label: own.look.strokes for own in series}
+    assert strokes == {"FedAvg (paper, noise)": (), "FedAvg + naive VHL (paper, stylegan)": DASHED}
 
 
 def test_nothing_measured() -> None:
     assert terms_table(Evidence([])).count("\n") == 2
-    axes = FIGURES["theory"](Evidence([]), Path()).axes
-    assert [text.get_text() for text in axes[0].texts] == ["not run"]
+    assert FIGURES["theory"](Evidence([]), Path()).panels[0].note == "not run"

@@ -17,6 +17,8 @@ from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, sync_playwright
 
 from vhl.experiment import Experiment
+from vhl.report.content import content
+from vhl.report.figure import Figure
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 
@@ -111,7 +113,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write: Write, record: Any
     """FedAvg with and without VHL over three seeds, FedProx with VHL on another problem over one.
 
     Not to be changed. FedAvg with VHL has pictures of virtual images, and its first seed features of two
-    rounds and a look at the last one.
+    rounds; its first two looks at the last one.
     """
     root = tmp_path_factory.mktemp("compared")
     methods = [("plain", "plain", "fedavg"), ("ours", "vhl", "fedavg"), ("prox", "vhl", "fedprox")]
@@ -133,14 +135,17 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write: Write, record: Any
         run.save_picture(Image.new("RGB", (20, 10), (200, 10, 30 if number < 2 else 60)))
     for round_ in (10, 30):
         runs[3].save_features(round_, features(round_))
-    runs[3].save_last(
-        {
-            "confusion": torch.tensor([[9, 1, 0, 0, 2], [2, 7, 1, 1, 0], [0, 3, 6, 0, 0]]),
-            "clients": torch.tensor([1, 0]),
-            "client_accuracy": torch.tensor([0.25, 0.625]),
-        }
-    )
+    confusions = ([[9, 1, 0, 0, 2], [2, 7, 1, 1, 0], [0, 3, 6, 0, 0]], [[5, 0, 1], [0, 6, 0], [2, 0, 3]])
+    for run, confusion, clients in zip(runs[3:5], confusions, ([1, 0], [0, 1]), strict=True):
+        sent = {"clients": torch.tensor(clients), "client_accuracy": torch.tensor([0.25, 0.625])}
+        run.save_last({"confusion": torch.tensor(confusion), **sent})
     return runs
+
+
+@pytest.fixture(scope="session")
+def described() -> Callable[..., dict[str, Figure]]:
+    """The figures of a page by name."""
+    return lambda runs, **chosen: {figure.name: figure for figure in content(runs, **chosen)["figures"]}
 
 
 def features(seed: int) -> dict[str, torch.Tensor]:
@@ -175,7 +180,7 @@ def browser() -> Iterator[Browser]:
 
 
 _SERIES = """name => report.charts.get(name).instance.getOption().series.map(
-    ({ id, name, type, data }) => ({ id, name, type, data: data.map((item) => item?.value ?? item) }))"""
+    ({ name, type, data }) => [name, data.map((item) => item?.value ?? item)])"""
 
 
 class Look:
@@ -211,16 +216,9 @@ class Look:
         return names
 
     def series(self, chart: str) -> dict[str, list[Any]]:
-        """What a chart draws: the data of each series by its id, or by its name where it has none."""
-        return {s["id"] or s["name"]: s["data"] for s in self._raw(chart)}
-
-    def named(self, chart: str) -> dict[str, list[Any]]:
-        return {s["name"]: s["data"] for s in self._raw(chart)}
-
-    def _raw(self, chart: str) -> list[dict[str, Any]]:
+        """What a chart draws: the data of each series by its name."""
         self.see(chart)
-        found: list[dict[str, Any]] = self.page.evaluate(_SERIES, chart)
-        return found
+        return dict(self.page.evaluate(_SERIES, chart))
 
     def option(self, chart: str, path: str) -> Any:
         """One value of what a chart was told, such as ``xAxis[0].data``."""

@@ -93,7 +93,7 @@ def test_another_axis_is_shown_whole(look: Any) -> None:
 
 # --- scrolling -----------------------------------------------------------------------------------------
 
-CHARTS = ("accuracy", "drift", "partition-0", "features-1", "per-class", "confusion")
+CHARTS = ("accuracy", "drift", "partition-1", "features-0", "per-class", "confusion")
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -132,11 +132,11 @@ def test_every_method_has_a_value_wherever_the_mouse_is(look: Any, against: str)
     series = look.series("accuracy")
     for across in (0.3, 0.5, 0.7):
         text = hover(look, "accuracy", across)
-        for group, label in enumerate(["fedavg + plain", "fedavg + vhl", "fedprox + vhl"]):
+        for label in ("fedavg + plain", "fedavg + vhl", "fedprox + vhl"):
             found = re.search(rf"{re.escape(label)}: ([\d.]+) %[^:]*?(?: in round (\d+))?(?=\s*fed|$)", text)
             assert found, text
             round_ = int(found[2] or re.match(r"Round (\d+)", text)[1])
-            (value,) = (point[1] for point in series[f"group-{group}"] if point[2] == round_)
+            (value,) = (point[1] for point in series[label] if point[2] == round_)
             assert float(found[1]) == pytest.approx(value, rel=5e-3)
             if against != "rounds":
                 assert found[2]
@@ -162,7 +162,7 @@ def test_ticks_are_whole_rounds_and_short_numbers(write: Write, open_in_browser:
 
 
 def test_the_shades_of_counts_have_numbers(look: Any) -> None:
-    assert look.option("partition-0", "visualMap[0].text") == ["30", "0"]
+    assert look.option("partition-1", "visualMap[0].text") == ["30", "0"]
     assert look.option("confusion", "visualMap[0].text") == ["9", "0"]
 
 
@@ -175,7 +175,7 @@ def test_arrow_keys_go_from_point_to_point(look: Any) -> None:
         place = look.page.locator(f"#chart-{chart}")
         place.focus()
         assert place.get_attribute("aria-label").startswith(
-            ("Test", "Clients'", "Loss", "Accuracy", "Images", "t-SNE", "Conf")
+            ("Test", "Clients'", "Learning", "Loss", "Accuracy", "Images", "t-SNE", "Conf")
         )
         said = []
         for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "ArrowDown"):
@@ -184,22 +184,26 @@ def test_arrow_keys_go_from_point_to_point(look: Any) -> None:
             assert said[-1]
         assert said[1] != said[0] == said[2]
         if chart == "clients":
-            assert said == ["client 1: 25 %", "client 0: 62.5 %", "client 1: 25 %", "client 1: 25 %"]
+            names, shares = ("client 1", "client 0"), ("25", "62.5")
+            first, second = (
+                f"{name}\n■ test accuracy: {share} %" for name, share in zip(names, shares, strict=True)
+            )
+            assert said == [first, second, first, first]
 
 
 def test_keys_move_over_a_table_of_counts(look: Any) -> None:
-    look.see("partition-0")
-    look.page.locator("#chart-partition-0").focus()
+    look.see("partition-1")
+    look.page.locator("#chart-partition-1").focus()
     for key, text in (
-        ("ArrowRight", "cat at client 0: 30 images"),
-        ("ArrowDown", "cat at client 1: 1 images"),
-        ("ArrowRight", "dog at client 1: 20 images"),
-        ("ArrowUp", "dog at client 0: 0 images"),
-        ("ArrowUp", "cat at client 0: 30 images"),
+        ("ArrowRight", "client 0: 34 in all, 30 of cat"),
+        ("ArrowDown", "client 1: 26 in all, 1 of cat"),
+        ("ArrowRight", "client 1: 26 in all, 20 of dog"),
+        ("ArrowUp", "client 0: 34 in all, 0 of dog"),
+        ("ArrowUp", "client 0: 34 in all, 30 of cat"),
     ):
         look.page.keyboard.press(key)
         assert look.texts("#spoken") == [text]
-    tip = look.page.locator("#chart-partition-0 > div").last
+    tip = look.page.locator("#chart-partition-1 > div").last
     assert tip.is_visible()
     look.page.keyboard.press("Tab")
     tip.wait_for(state="hidden")
@@ -217,7 +221,7 @@ def test_everything_to_choose_from_has_a_name(look: Any) -> None:
     names = look.page.locator("select").evaluate_all(
         "all => all.map((select) => select.ariaLabel ?? select.labels[0]?.firstChild.textContent)"
     )
-    assert all(names) and len(names) == len(set(names)) == 6 and "which" not in names
+    assert all(names) and len(names) == len(set(names)) == 5 and "which" not in names
 
 
 # --- what is drawn when --------------------------------------------------------------------------------
@@ -249,25 +253,7 @@ def test_nothing_jumps(report: Path, open_in_browser: Any) -> None:
 
 # --- looks ---------------------------------------------------------------------------------------------
 
-LINES = """name => report.charts.get(name).instance.getOption().series.map(
-    ({ color, lineStyle }) => `${color} ${lineStyle.type}`)"""
-
-
-def test_as_many_looks_as_methods(write: Write, open_in_browser: Any, tmp_path: Path) -> None:
-    """And the buttons show the same."""
-    runs = [write(tmp_path / str(i), [0.1 * (i % 7)] * 3, training={"lr": 0.01 * i}) for i in range(1, 21)]
-    write_report(runs, tmp_path / "report.html")
-    with open_in_browser(tmp_path / "report.html") as look:
-        look.see("accuracy")
-        assert len(set(look.page.evaluate(LINES, "accuracy"))) == 20
-        swatches = look.page.locator("#accuracy .swatch").evaluate_all(
-            "all => all.map((svg) => getComputedStyle(svg.firstChild).stroke"
-            " + svg.firstChild.getAttribute('stroke-dasharray'))"
-        )
-        assert len(set(swatches)) == 20
-
-
-POINTS = """() => report.charts.get("features-1").instance.getOption().series.flatMap(({ data }) => data.map(
+POINTS = """() => report.charts.get("features-0").instance.getOption().series.flatMap(({ data }) => data.map(
     ({ value, itemStyle }) => [value[2], itemStyle.borderColor ?? itemStyle.color]))"""
 
 
@@ -276,7 +262,7 @@ def test_what_the_points_of_features_mean(look: Any) -> None:
     assert [entry.split(" ", 1)[1] for entry in key[:-1]] == ["cat", "dog", "owl", "server", "client 1"]
     assert key[3][0] != key[4][0] and "virtual" in key[-1]
     for shades in (LIGHT, DARK):
-        look.see("features-1")
+        look.see("features-0")
         points = look.page.evaluate(POINTS)
         assert {tuple(point) for point in points} == {(label, shades[label]) for label in range(5)}
         marks = look.page.locator("#features .key span").evaluate_all(
@@ -301,43 +287,3 @@ def test_letters_are_larger_on_a_projector(look: Any) -> None:
     look.page.set_viewport_size({"width": 1920, "height": 1080})
     look.drawn_after()
     assert sizes() == pytest.approx([1.1875 * size for size in usual])
-
-
-# --- several problems ----------------------------------------------------------------------------------
-
-
-def test_data_with_other_classes_are_kept_apart(
-    write: Write, record: Any, open_in_browser: Any, tmp_path: Path
-) -> None:
-    """Three classes each, but other ones; and partitions say what they are of."""
-    runs = [
-        write(tmp_path / "a", [record(1, 0.5, per_class=[0.1, 0.2, 0.3])], partition={"alpha": 0.1}),
-        write(tmp_path / "b", [record(1, 0.5, per_class=[0.4, 0.5, 0.6])], partition={"alpha": 1.0}),
-        write(
-            tmp_path / "c",
-            [record(1, 0.5, per_class=[0.7, 0.8, 0.9])],
-            {"classes": ["one", "two", "three"]},
-            data="svhn",
-        ),
-    ]
-    write_report(runs, tmp_path / "report.html")
-    with open_in_browser(tmp_path / "report.html") as look:
-        assert list(look.named("per-class").values()) == [[10, 20, 30], [40, 50, 60]]
-        look.page.locator("#choose-classes").select_option(label="svhn")
-        assert list(look.named("per-class").values()) == [[70, 80, 90]]
-        assert look.option("per-class", "xAxis[0].data") == ["one", "two", "three"]
-        assert look.texts("#partition h3") == [
-            "digits, lda, alpha 0.1",
-            "digits, lda, alpha 1.0",
-            "svhn, lda, alpha 0.1",
-        ]
-
-
-def test_what_else_is_measured_while_training(look: Any, compared: list[RunFolder]) -> None:
-    select = look.page.get_by_role("combobox", name="Accuracy")
-    assert len(select.locator("option").all_text_contents()) == 2  # nothing was validated
-    select.select_option(index=1)
-    assert {point[1] for point in look.series("accuracies")["group-0"]} == {50}
-    look.page.get_by_role("combobox", name="Clients' models").select_option(label="learning rate")
-    assert {point[1] for point in look.series("drift")["group-0"]} == {0.01}
-    assert look.option("drift", "yAxis[0].name") == "Learning rate"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vhl.report.looks import DARK, DASHES, LIGHT
+from vhl.report.looks import DARK, LIGHT, STROKES, Look, look
 
 Values = NDArray[np.float64]
 SEEN = {
@@ -75,7 +75,8 @@ def test_curves_differ(eyes: str, shades: tuple[str, ...]) -> None:
     assert len(apart) == 45 and apart.min() >= 0.08
 
 
-def test_dashes_differ() -> None:
-    kinds = [kind for pair in DASHES for kind in pair]
-    assert len(set(map(tuple, kinds))) == len(kinds)
-    assert all(len(kind) % 2 == 0 for kind in kinds)
+def test_as_many_looks_as_methods_in_a_figure() -> None:
+    looks = [look(number, plain) for plain in (True, False) for number in range(3 * len(LIGHT))]
+    assert len({(own.colour, tuple(own.strokes)) for own in looks}) == len(looks)
+    assert all(len(own.strokes) % 2 == 0 for own in looks)
+    assert looks[len(LIGHT)] == Look(0, STROKES[1][1], 1) and look(3 * len(LIGHT)) == look(0)

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from vhl.data.sources.folder import Folder
+from vhl.report.figure import as_json
 from vhl.report.page import page
 from vhl.report.write import write_report
 from vhl.runs.folder import RunFolder
@@ -31,7 +32,7 @@ def test_what_is_returned_is_what_is_on_the_page(compared: list[RunFolder], tmp_
     file = tmp_path / "new" / "folders" / "report.html"
     found = write_report(compared, file, target=0.25, title="Mine")
     html = file.read_text(encoding="utf-8")
-    assert data_of(html) == json.loads(json.dumps(found)) and found["groups"][0]["target"] == 0.25
+    assert data_of(html) == json.loads(as_json(found)) and found["groups"][0]["target"] == 0.25
     assert "<title>Mine</title>" in html
     assert list(file.parent.iterdir()) == [file]
 
@@ -110,8 +111,7 @@ def two_problems(write: Write, tmp_path: Path) -> list[RunFolder]:
 
 def test_natural_images_only_where_asked_for(two_problems: list[RunFolder], tmp_path: Path) -> None:
     found = write_report(two_problems, tmp_path / "report.html")
-    assert all("natural" not in problem for problem in found["problems"])
-    assert "image/png" not in json.dumps(found)
+    assert "image/png" not in as_json(found)
 
 
 def test_each_problem_has_its_own_natural_images(
@@ -123,11 +123,12 @@ def test_each_problem_has_its_own_natural_images(
     monkeypatch.setattr(Folder, "read", lambda *given: reads.append(1) or read(*given))
     found = write_report(two_problems, tmp_path / "report.html", natural_from=tmp_path)
     assert len(reads) == 2
-    assert [run["problem"] for run in found["runs"]] == [0, 1, 1]
-    assert [brightness(problem["natural"]) for problem in found["problems"]] == [90, 180]
+    natural = {figure.name: figure for figure in found["figures"] if figure.name.startswith("natural")}
+    assert list(natural) == ["natural-1", "natural-2"]
+    assert [brightness(figure.panels[0].address) for figure in natural.values()] == [90, 180]
 
 
 def test_an_index_shows_no_natural_images(write: Write, tmp_path: Path) -> None:
     runs = [write(tmp_path / f"run{i}", [0.5], training={"lr": 0.01 * (i + 1)}) for i in range(21)]
     found = write_report(runs, tmp_path / "report.html", natural_from=tmp_path)
-    assert not found["whole"] and "image/png" not in json.dumps(found)
+    assert not found["whole"] and "image/png" not in as_json(found)

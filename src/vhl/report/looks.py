@@ -1,15 +1,15 @@
-"""What the page and the figures for a paper have in common to look at."""
+"""Colours and strokes of methods and classes, on the page and in files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 LIGHT = (
     *("#0072B2", "#D55E00", "#18954F", "#5D234E", "#855411"),
     *("#1C9EC7", "#9B8F8D", "#953A68", "#7301D4", "#334704"),
 )
-"""Colours on white, of methods and of classes.
+"""Colours on white.
 
 Each has a contrast of 3 or more to its background (WCAG 2.2, 1.4.11). Any two are 0.08 or more apart in
 OKLab, to who sees all colours and to who sees no red or no green (Machado et al., 2009).
@@ -19,18 +19,32 @@ DARK = (
     *("#8BDBFF", "#FDF3EB", "#BD7397", "#7B6AFB", "#707630"),
 )
 """The same on the page's dark background."""
-DASHES: Sequence[tuple[Sequence[float], Sequence[float]]] = (
-    ((), (3.7, 1.6)),
-    ((1, 1.65), (6.4, 1.6, 1, 1.6)),
+Strokes = Sequence[float]
+"""Strokes and gaps in turn, in widths of the line; nothing for a whole line."""
+DASHED: Strokes = (3.7, 1.6)
+DOTTED: Strokes = (1, 1.65)
+DASHDOT: Strokes = (6.4, 1.6, 1, 1.6)
+STROKES: Sequence[tuple[Strokes, Strokes]] = (
+    ((), DASHED),
+    (DOTTED, DASHDOT),
     ((8, 1), (5, 1, 1, 1, 1, 1)),
 )
-"""Strokes and gaps in widths of the line, with virtual data and without; others where colours begin anew."""
-MOST_CLIENTS = 200
-"""In a picture of who has what."""
+"""With virtual data and without; others where colours begin anew."""
 
 
-def windows(runs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Rounds to average over: a twentieth of the longest run; one where it is short."""
-    rounds = max(len(run["columns"]["round"]) for run in runs)
-    twentieth = max(3, rounds // 40 * 2 + 1)
-    return {name: twentieth if rounds >= least else 1 for name, least in (("accuracy", 20), ("training", 40))}
+@dataclass(frozen=True)
+class Look:
+    """How something is drawn."""
+
+    colour: int
+    """Its place among the colours."""
+    strokes: Strokes = ()
+    turn: int = 0
+    """How often the colours began anew: bars have hatches by it."""
+
+
+def look(number: int, plain: bool = False) -> Look:
+    """Of the method of this number; ``plain``: trained without virtual data."""
+    turn, colour = divmod(number, len(LIGHT))
+    turn %= len(STROKES)
+    return Look(colour, STROKES[turn][plain], turn)

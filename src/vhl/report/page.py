@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 from importlib import resources
 from typing import Any
 
-_SCRIPTS = ("page.js", "charts.js", "curves.js", "sections.js", "index.js", "start.js")
+from vhl.report.figure import as_json
+
+_SCRIPTS = ("page.js", "charts.js", "painter.js", "sections.js", "index.js", "start.js")
 
 
 def page(content: dict[str, Any]) -> str:
@@ -25,8 +26,7 @@ def page(content: dict[str, Any]) -> str:
 
 def _json(content: dict[str, Any]) -> str:
     """Without a letter that could end the script it stands in, whatever a run or a class is called."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return as_json(content).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _static(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from vhl.errors import VHLError
+from vhl.report.figure import as_json
 from vhl.report.page import page
 
 Content = Callable[[], dict[str, Any]]
@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/":
             self._make("text/html", lambda content: page({**content, "live": True}))
         elif self.path == "/data.json":
-            self._make("application/json", lambda content: json.dumps(content, allow_nan=False))
+            self._make("application/json", as_json)
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "There is one page here: /")
 

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from vhl.cli import running
 from vhl.cli.display import Board
+from vhl.report.figure import Figure
 from vhl.report.serve import LiveServer, serving
 from vhl.runs.compare import compare
 from vhl.runs.find import find_runs
@@ -26,6 +27,10 @@ def on(page: Path | str) -> dict[str, Any]:
     (found,) = re.findall(r'id="data">(.*?)</script>', text)
     data: dict[str, Any] = json.loads(found)
     return data
+
+
+def figures(page: dict[str, Any]) -> dict[str, Any]:
+    return {figure["name"]: figure for figure in page["figures"]}
 
 
 @pytest.fixture
@@ -48,9 +53,11 @@ def test_the_page_of_one_run(vhl: Any, trained: Path) -> None:
     shown = on(Path("report.html"))
     assert shown["title"] == "pictures" and shown["verdicts"] == []
     accuracies = [record.accuracy for record in RunFolder(trained).records()]
-    assert shown["runs"][0]["columns"]["accuracy"] == pytest.approx(accuracies, rel=1e-5)
-    assert shown["problems"][0]["classes"] == ["dark", "light"]
-    assert shown["runs"][0]["picture"] == 0 and shown["runs"][0]["last"] is not None
+    drawn = figures(shown)
+    (curve,) = drawn["accuracy"]["panels"][0]["series"]
+    assert curve["bands"]["1"]["mean"] == pytest.approx([100 * own for own in accuracies], rel=1e-5)
+    assert drawn["partition-1"]["panels"][0]["columns"] == ["dark", "light"]
+    assert {"virtual-1", "run-1-pictures"} <= drawn.keys()
 
 
 def test_several_runs_and_a_folder_of_them_give_the_same(vhl: Any, runs: list[Path]) -> None:
@@ -93,9 +100,10 @@ def test_the_share_of_rounds_to_judge_by(vhl: Any, tiny: tuple[str, ...]) -> Non
 
 def test_natural_images_only_where_asked_for(vhl: Any, trained: Path) -> None:
     vhl("report", trained)
-    assert "natural" not in on(Path("report.html"))["problems"][0]
+    assert "natural-1" not in figures(on(Path("report.html")))
     assert vhl("report", trained, "--show-natural").code == 0
-    assert on(Path("report.html"))["problems"][0]["natural"].startswith("data:image/png;base64,")
+    (panel,) = figures(on(Path("report.html")))["natural-1"]["panels"]
+    assert panel["address"].startswith("data:image/png;base64,")
 
 
 def test_what_is_no_run(vhl: Any) -> None:
@@ -111,17 +119,23 @@ def test_a_run_that_was_just_begun(vhl: Any, trained: Path) -> None:
 
 def test_figures_beside_the_page(vhl: Any, trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same numbers; what they show is tested where they are drawn."""
-    drawn: list[tuple[Any, Path]] = []
+    drawn: list[tuple[set[str], Path]] = []
 
-    def write_figures(found: Any, folder: Path) -> list[Path]:
-        drawn.append((json.loads(json.dumps(found)), folder))
+    def write_figures(found: Iterable[Figure], folder: Path) -> list[Path]:
+        drawn.append(({figure.name for figure in found}, folder))
         return [folder / "one.png", folder / "one.svg"]
 
-    monkeypatch.setattr("vhl.report.figures.write_figures", write_figures)
+    monkeypatch.setattr("vhl.report.paint.write_figures", write_figures)
     answer = vhl("report", trained, "--figures", "pictures")
     lines = ["report.html", "pictures/one.png", "pictures/one.svg"]
     assert answer.out.splitlines() == [f"written to {line}" for line in lines]
-    assert drawn == [(on(Path("report.html")), Path("pictures"))]
+    ((names, folder),) = drawn
+    assert names - set(figures(on(Path("report.html")))) == {
+        "accuracy-rounds",
+        "accuracy-images",
+        "accuracy-time",
+    }
+    assert folder == Path("pictures")
 
 
 # --- the page at the end of every run ------------------------------------------------------------------
@@ -197,7 +211,7 @@ def test_the_page_answers_while_runs_train(
     assert answer.out.splitlines()[0] == f"Open {server.url} in a browser to watch."
     assert server.url.startswith("http://127.0.0.1:")
     assert all(shown["live"] for shown in seen)
-    rounds = [[run["columns"]["round"][-1] for run in shown["runs"]] for shown in seen]
+    rounds = [[run["done"] for run in shown["runs"]] for shown in seen]
     assert rounds == [[1], [2], [2, 1], [2, 2]]
     with pytest.raises(OSError, match="refused"):
         fetch(server.url)

@@ -35,7 +35,8 @@ def _report(arguments: argparse.Namespace) -> None:
     )
     say(f"written to {arguments.output}")
     if arguments.figures is not None:
-        from vhl.report.figures import write_figures  # Matplotlib takes a second to import
+        from vhl.report.measures import files
+        from vhl.report.paint import write_figures  # Matplotlib takes a second to import
 
-        for file in write_figures(found, arguments.figures):
+        for file in write_figures(files(found["figures"]), arguments.figures):
             say(f"written to {file}")

@@ -1,4 +1,4 @@
-"""The paper's figures from our numbers. Importing this imports Matplotlib."""
+"""The paper's figures from our numbers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from vhl.config.registry import suggest
 from vhl.errors import VHLError
 from vhl.paper.evidence import Evidence
 from vhl.paper.figures.features import features_of
 from vhl.paper.figures.plots import ablation, convergence, drift, light, main
 from vhl.paper.figures.theory import theory
-from vhl.report.figures.files import METADATA, save
+from vhl.report.figure import Figure
 
 __all__ = ["FIGURES", "draw"]
 
@@ -36,8 +34,10 @@ FIGURES: dict[str, Callable[[Evidence, Path], Figure]] = {
 
 def draw(name: str, evidence: Evidence, runs: Path, output: Path) -> None:
     """Write a figure to a PNG, SVG or PDF file."""
+    from vhl.report.paint import KINDS, save  # Matplotlib takes a second to import
+
     if name not in FIGURES:
         raise VHLError(f"The paper has no figure {name!r}{suggest(name, FIGURES)}")
-    if output.suffix.lower() not in METADATA:
-        raise VHLError(f"{output} cannot be drawn: its name must end in {', '.join(METADATA)}.")
+    if output.suffix.lower() not in KINDS:
+        raise VHLError(f"{output} cannot be drawn: its name must end in {', '.join(KINDS)}.")
     save(FIGURES[name](evidence, runs), output)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vhl.errors import VHLError
@@ -22,14 +17,16 @@ from vhl.paper.figures.choosing import choose, described
 from vhl.paper.row import Row
 from vhl.paper.rows import rows
 from vhl.paper.theory import METHODS
-from vhl.report.embedding import embed
-from vhl.report.figures.style import CLASSES, TEXT, add_legend, blank, say
+from vhl.report.features import points
+from vhl.report.figure import Figure, Points
 from vhl.runs.folder import RunFolder
 
 Whose = Literal["clients", "server"]
 POINTS = 1_200
 """Samples in a panel; more hide each other, and t-SNE takes a minute for 2,000."""
-_MARKERS = ("o", "^", "s")
+_CLIENTS = 3
+_READ = "colour: class, shape: model, ring: virtual"
+_NOT_RUN = Points(note="not run")
 
 
 @dataclass(frozen=True)
@@ -59,16 +56,6 @@ def _file(folder: RunFolder, round_: int) -> Path:
     return folder.path / "features" / f"round-{round_:06d}.safetensors"
 
 
-@dataclass(frozen=True)
-class Group:
-    """Samples of one kind in one model."""
-
-    features: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    marker: str
-    virtual: bool
-
-
 def features_of(whose: Whose, evidence: Evidence, runs: Path) -> Figure:
     """A row of panels for each method, a column for each round that the paper shows, or the nearest saved."""
     saved = list(Saved.all(runs))
@@ -92,29 +79,33 @@ def features_of(whose: Whose, evidence: Evidence, runs: Path) -> Figure:
 
 
 def _figure(whose: Whose, found: Mapping[str, Saved], about: str) -> Figure:
+    """Columns in which no method has a round are left out."""
     wanted = {name: rows()[name].settings["features_at"] for name in found}
     rounds = {name: nearest(one.rounds, wanted[name]) for name, one in found.items()}
     columns = [i for i in range(max(map(len, rounds.values()))) if any(own[i] for own in rounds.values())]
+    panels = []
+    for name, label in METHODS.items():
+        shown = [rounds[name][column] if name in found else None for column in columns]
+        own = [_panel(whose, round_, found[name]) if round_ else _NOT_RUN for round_ in shown]
+        panels += [replace(own[0], y=label), *own[1:]]
     models = {"clients": "clients' models", "server": "the server's model"}
-    figure, places = blank(
-        f"Features of CIFAR-10 in {models[whose]}",
-        f"t-SNE of {POINTS:,} samples or fewer, each panel by itself; {about}",
-        (len(METHODS), len(columns)),
-        (2.6 * len(columns) + 2, 2.7 * len(METHODS) + 0.6),
+    return Figure(
+        name=f"features-{whose}",
+        title=f"Features of CIFAR-10 in {models[whose]}",
+        subtitle=f"t-SNE of {POINTS:,} samples or fewer, each panel by itself; {_READ}; {about}",
+        panels=panels,
+        across=len(columns),
     )
-    for place, axes in enumerate(places):
-        name, column = list(METHODS)[place // len(columns)], place % len(columns)
-        axes.set(xticks=[], yticks=[], box_aspect=1)
-        if column == 0:
-            axes.set_ylabel(METHODS[name], fontsize=TEXT)
-        round_ = rounds[name][columns[column]] if name in found else None
-        if round_ is None:
-            say(axes, "not run")
-        else:
-            _fill(axes, whose, round_, found[name].tensors(round_))
-    classes = next(iter(found.values())).folder.data()["classes"]
-    add_legend(places, _legend(whose, classes))
-    return figure
+
+
+def _panel(whose: Whose, round_: int, saved: Saved) -> Points:
+    models = ["server"]
+    if whose == "clients":
+        tensors = saved.tensors(round_)
+        clients = [f"client{client}" for client in tensors["clients"].tolist()]
+        models = [client for client in clients if f"{client}.test.features" in tensors][:_CLIENTS]
+    file, classes = _file(saved.folder, round_), saved.folder.data()["classes"]
+    return points(file, classes, f"round {round_}", models, POINTS)
 
 
 def nearest(saved: Sequence[int], wanted: Sequence[int]) -> list[int | None]:
@@ -129,55 +120,3 @@ def nearest(saved: Sequence[int], wanted: Sequence[int]) -> list[int | None]:
     for round_ in saved:
         own[min(wanted, key=lambda wish: abs(round_ - wish))].append(round_)
     return [min(own[wish], key=lambda round_: abs(round_ - wish), default=None) for wish in wanted]
-
-
-def _fill(axes: Axes, whose: Whose, round_: int, tensors: Mapping[str, Tensor]) -> None:
-    models = ["server"]
-    axes.set_title(f"round {round_}", fontsize=TEXT)
-    if whose == "clients":
-        clients = [c for c in tensors["clients"].tolist() if f"client{c}.test.features" in tensors]
-        models = [f"client{client}" for client in clients]
-        axes.set_title(f"round {round_} (clients {', '.join(map(str, clients))})", fontsize=TEXT)
-    groups = _groups(tensors, models)
-    values = np.concatenate([group.features for group in groups])
-    if len(values) < 2:
-        say(axes, "diverged")
-        return
-    points, start = embed(values), 0
-    for group in groups:
-        x, y = points[start : start + len(group.labels)].T
-        start += len(group.labels)
-        colours = [CLASSES[label % len(CLASSES)] for label in group.labels]
-        axes.scatter(x, y, s=5, c=colours, marker=group.marker, linewidths=0, zorder=2)
-        if group.virtual:
-            rings = axes.scatter(x, y, s=26, facecolors="none", edgecolors="0.4", linewidths=0.5, zorder=1)
-            rings.set_linestyle("dotted")
-
-
-def _groups(tensors: Mapping[str, Tensor], models: Sequence[str]) -> list[Group]:
-    """Some test and virtual samples in each model, the same in all; what is not finite is left out."""
-    kinds = [kind for kind in ("test", "virtual") if f"{models[0]}.{kind}.features" in tensors]
-    share = POINTS // (len(models) * len(kinds))
-    groups = []
-    for model, marker in zip(models, _MARKERS, strict=False):
-        for kind in kinds:
-            values, labels = (tensors[f"{model}.{kind}.{what}"].numpy() for what in ("features", "labels"))
-            finite = np.flatnonzero(np.isfinite(values).all(1))
-            kept = np.random.default_rng(0).permutation(finite)[:share]
-            groups.append(Group(values[kept], labels[kept], marker, kind == "virtual"))
-    return groups
-
-
-def _legend(whose: Whose, classes: Sequence[str]) -> list[Line2D]:
-    def mark(label: str, marker: str, colour: str, size: float = 5) -> Line2D:
-        return Line2D([], [], color=colour, marker=marker, markersize=size, linestyle="none", label=label)
-
-    handles = [mark(name, "o", colour) for name, colour in zip(classes, CLASSES, strict=False)]
-    if whose == "clients":
-        places = ("first", "second", "third")
-        handles += [
-            mark(f"{place} client", marker, "0.4") for place, marker in zip(places, _MARKERS, strict=True)
-        ]
-    ring = mark("dotted ring: virtual", "o", "0.4", 8)
-    ring.set(markerfacecolor="none", markeredgewidth=0.7)
-    return [*handles, ring]

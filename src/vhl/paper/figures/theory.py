@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.typing import LineStyleType
+import numpy as np
 
 from vhl.paper.evidence import Evidence
 from vhl.paper.theory import METHODS, Measured, measured
-from vhl.report.figures.lines import Look
-from vhl.report.figures.style import PALETTE, SMALL, TEXT, add_legend, blank, say
+from vhl.report.curves import ROUNDS, Seed, series
+from vhl.report.figure import Curves, Figure, Series
+from vhl.report.looks import DASHDOT, DASHED, DOTTED, Look, Strokes
 
 _PANELS = {
     "margin_natural": ("margin on natural images", None),
@@ -19,38 +19,35 @@ _PANELS = {
     "normalised_distance": ("distance of features of length 1", "normalised_floor"),
 }
 """A term: its title, and the floor that is drawn below it."""
-_STYLES: tuple[LineStyleType, ...] = ("solid", "dashed", "dashdot")  # of settings
+_STROKES: tuple[Strokes, ...] = ((), DASHED, DASHDOT)  # of settings
 
 
 def theory(evidence: Evidence, runs: Path) -> Figure:
     """Margins, and the distance of natural and virtual features, where `vhl theory` measured them."""
     found = list(measured(evidence))
     settings = list(dict.fromkeys(one.setting for one in found))
-    about = f"{'; '.join(settings)}; dotted: the distance of two halves of one kind" if found else ""
-    figure, places = blank("The theorem's terms on CIFAR-10 with α = 0.1", about, (1, len(_PANELS)), (12, 4))
-    colours = dict(zip(METHODS.values(), PALETTE, strict=False))
-    for axes, (term, (title, floor)) in zip(places, _PANELS.items(), strict=True):
-        axes.set_title(title, fontsize=TEXT)
-        if not found:
-            say(axes, "not run")
-        for one in found:
-            style = _STYLES[settings.index(one.setting) % len(_STYLES)]
-            label = one.method if len(settings) == 1 else f"{one.method} ({one.setting})"
-            _draw(axes, one, term, floor, Look(label, colours[one.method], style))
-        axes.set_xlabel("communication round", fontsize=TEXT)
-        axes.set_ylim(bottom=0)
-        axes.tick_params(labelsize=SMALL)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(color="0.93", linewidth=0.6)
-    if found:
-        lines = [line for line in places[0].lines if not str(line.get_label()).startswith("_")]
-        add_legend(places, lines)
-    return figure
+    return Figure(
+        name="theory",
+        title="The theorem's terms on CIFAR-10 with α = 0.1",
+        subtitle=f"{'; '.join(settings)}; dotted: the distance of two halves of one kind" if found else "",
+        panels=[
+            Curves(
+                title=title,
+                note="" if found else "not run",
+                axes=ROUNDS,
+                series=[own for one in found for own in _curves(one, settings, term, floor)],
+            )
+            for term, (title, floor) in _PANELS.items()
+        ],
+    )
 
 
-def _draw(axes: Axes, one: Measured, term: str, floor: str | None, look: Look) -> None:
-    rounds = [terms["round"] for terms in one.terms]
-    values = [terms[term] for terms in one.terms]
-    axes.plot(rounds, values, "o", ls=look.style, color=look.colour, label=look.label, markersize=4)
-    if floor is not None:
-        axes.plot(rounds, [terms[floor] for terms in one.terms], ":", color=look.colour)
+def _curves(one: Measured, settings: list[str], term: str, floor: str | None) -> Iterator[Series]:
+    colour = list(METHODS.values()).index(one.method)
+    look = Look(colour, _STROKES[settings.index(one.setting) % len(_STROKES)])
+    label = one.method if len(settings) == 1 else f"{one.method} ({one.setting})"
+    rounds = {"round": np.array([terms["round"] for terms in one.terms], dtype=float)}
+    for name, own, wanted in ((label, look, term), ("", Look(colour, DOTTED), floor)):
+        seed = Seed.of([terms[wanted] for terms in one.terms] if wanted else [], rounds if wanted else {})
+        if line := series(name, own, [seed]):
+            yield line

@@ -3,6 +3,7 @@
 const FILTERS = { data: "data.name", partition: "partition.name", algorithm: "algorithm.name", objective: "objective.name", virtual: "virtual.name" };
 /** Runs whose curves are shown, each with the number of its colour. */
 const ticked = new Map();
+const lookOf = (number) => data.looks[number % data.looks.length];
 
 /** Names alone may be the same. */
 function nameRuns() {
@@ -31,7 +32,7 @@ function tickRun(id) {
 /** A box to tick, and beside it how the curve is drawn. */
 function tickBox(run) {
   const look = el("span", { class: "place" });
-  const show = () => look.replaceChildren(...(ticked.has(run.id) ? [swatch(ticked.get(run.id), false)] : []));
+  const show = () => look.replaceChildren(...(ticked.has(run.id) ? [swatch(lookOf(ticked.get(run.id)))] : []));
   show();
   return el("span", { class: "tick" }, el("input", {
     type: "checkbox", checked: ticked.has(run.id), "aria-label": `show ${run.name}`,
@@ -43,14 +44,13 @@ const tickedRuns = () => [...ticked].map(([id, number]) => [data.runs.find((run)
 
 /** The names of the curves, wherever in the table they are. */
 function showTicked() {
-  document.getElementById("ticked").replaceChildren(...tickedRuns().map(([run, number]) => el("li", {}, swatch(number, false), ` ${run.name}`)));
+  document.getElementById("ticked").replaceChildren(...tickedRuns().map(([run, number]) => el("li", {}, swatch(lookOf(number)), ` ${run.name}`)));
 }
 
+/** In the order in which they were ticked, each as it is drawn. */
 function tickedCurves() {
-  return plane("Test accuracy, %", tickedRuns().map(([run, number]) => ({
-    ...lineOf(number, false, 2), id: `run-${run.id}`, name: run.name, showSymbol: run.columns.round.length < 3, swatch: [number, false],
-    data: run.columns.round.map((round, i) => [round, run.columns.accuracy[i], round]).filter(([, value]) => value !== null).map(([at, value, round]) => [at, 100 * value, round]),
-  })), { x: "round", percent: true });
+  const [panel] = figureOf("index").panels;
+  return painted({ ...panel, series: tickedRuns().map(([run, number]) => ({ ...panel.series[data.runs.indexOf(run)], look: lookOf(number) })) });
 }
 
 /** Many runs: a table to filter and sort, and the curves of those that are ticked. */
@@ -71,7 +71,7 @@ function indexSection() {
     ["method", (run) => data.groups[run.group].label, null, "words"],
     ...Object.entries(FILTERS).map(([name, key]) => [name, (run) => String(run.settings[key]), null, "text"]),
     ["seed", (run) => run.seed],
-    ["rounds", (run) => run.columns.round.at(-1)],
+    ["rounds", (run) => run.done],
   ], rows, (run) => run.id, { id: "runs", "aria-label": "runs" });
   const refill = () => table.querySelector("table").refill();
   const selects = Object.entries(FILTERS).map(([name, key]) => {

@@ -26,19 +26,11 @@ function el(tag, attributes = {}, ...children) {
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 const signed = (value, digits = 1) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
-const total = (values) => values.reduce((sum, value) => sum + value, 0);
-const mean = (values) => total(values) / values.length;
 /** Share of the rounds that methods are judged by. */
 const lastShare = () => `${Number((100 * data.last).toPrecision(3))} %`;
 const isDark = () => document.documentElement.dataset.theme === "dark";
-const shades = () => (isDark() ? data.look.dark : data.look.light);
-const colour = (number) => shades()[number % shades().length];
-
-/** Lengths of strokes and gaps, in widths of the line; other ones where the colours begin anew. */
-function dashes(number, plain) {
-  const kinds = data.look.dashes;
-  return kinds[Math.floor(number / shades().length) % kinds.length][Number(plain)];
-}
+const shades = () => (isDark() ? data.colours.dark : data.colours.light);
+const colour = (look) => shades()[look.colour];
 
 /** A few digits and a prefix: 1.23 M. */
 function short(value, digits = 3) {
@@ -98,14 +90,14 @@ function contents() {
 // --- controls ------------------------------------------------------------------------------------------
 
 /** A piece of a curve as it is drawn. */
-function swatch(number, plain) {
-  return el("svg", { class: "swatch", "aria-hidden": "true", style: `stroke: var(--shade-${number % shades().length})` },
-    el("line", { x1: 0, x2: "100%", y1: "50%", y2: "50%", "stroke-width": 4, "stroke-dasharray": dashes(number, plain).map((length) => 4 * length).join(" ") }));
+function swatch(look) {
+  return el("svg", { class: "swatch", "aria-hidden": "true", style: `stroke: var(--shade-${look.colour})` },
+    el("line", { x1: 0, x2: "100%", y1: "50%", y2: "50%", "stroke-width": 4, "stroke-dasharray": look.strokes.map((length) => 4 * length).join(" ") }));
 }
 
 /** Buttons that hide and show a method in every figure. */
 function legend() {
-  return el("div", { class: "legend", role: "group", "aria-label": "show and hide" }, data.groups.map(({ label, plain }, number) =>
+  return el("div", { class: "legend", role: "group", "aria-label": "show and hide" }, data.groups.map(({ label, look }, number) =>
     el("button", {
       type: "button", "aria-pressed": String(!hidden.has(label)), "data-group": number,
       onclick: () => {
@@ -113,7 +105,7 @@ function legend() {
         document.querySelectorAll(`.legend [data-group="${number}"]`).forEach((button) => button.setAttribute("aria-pressed", String(!hidden.has(label))));
         drawAll();
       },
-    }, swatch(number, plain), label)));
+    }, swatch(look), label)));
 }
 
 /** A list to choose from: `options` gives values and texts, which may become more while runs go on. */

@@ -17,8 +17,9 @@ function build() {
 }
 
 /** What sections and controls there are to be. */
-function shape({ whole, groups, runs, problems }) {
-  return JSON.stringify(whole ? [groups.map(({ label }) => label), problems.length, runs.map((run) => [run.name, run.features.length, Boolean(run.last), Object.keys(run.columns.loss), Object.keys(run.columns.theory)])] : null);
+function shape({ whole, groups, runs, figures }) {
+  const told = figures.map(({ name, panels }) => [name, panels.length]);
+  return JSON.stringify(whole ? [groups.map(({ label }) => label), runs.map(({ name }) => name), told] : null);
 }
 
 /** New numbers into what is there; sections anew where there is more to show. */

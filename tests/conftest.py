@@ -25,8 +25,9 @@ from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.base import Batch, Objective, weighted_mean
 from vhl.rounds.problem import Problem
-from vhl.rounds.simulation import Simulation, State
+from vhl.rounds.simulation import Simulation
 from vhl.rounds.workshop import Workshop
+from vhl.runs.checkpoint import State
 from vhl.runs.record import Record
 
 pytest_plugins = ["engine_fixtures", "run_fixtures"]

@@ -14,7 +14,8 @@ from sklearn.datasets import load_digits
 from vhl.config.registry import available
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
-from vhl.rounds.simulation import Simulation, State
+from vhl.rounds.simulation import Simulation
+from vhl.runs.checkpoint import State
 from vhl.runs.classifier import classifier
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import trained_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from vhl.paper.contrast import BEST, DRIFT, ROUNDS, START, USUAL, Contrast
 from vhl.paper.evidence import Evidence
 from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
+from vhl.runs.statistics import Difference
 
 MAIN = "cifar10/a0.1-e1-k10"
 PLAIN, VHL = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl"
@@ -21,7 +23,10 @@ Asked = tuple[str, str, Any, Any]
 
 
 def verdict(expected: Any, *found: tuple[float, float | None] | None) -> str:
-    contrasts = [None if one is None else Contrast("", BEST, *one, 2, 10, "") for one in found]
+    contrasts = [
+        None if one is None else Contrast("", BEST, Difference(one[0], one[1], math.inf, 2), 10, "")
+        for one in found
+    ]
     return Claim("", lambda evidence: contrasts, expected).verdict(contrasts)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from vhl.paper.evidence import Evidence, generator
-from vhl.paper.lines import Estimate, Line, lines, reached_by_all
+from vhl.paper.lines import Line, lines, reached_by_all
 from vhl.paper.rows import rows
 from vhl.runs.digest import Digest
+from vhl.runs.statistics import Mean
 
 PLAIN, VHL = "cifar10/a0.1-e1-k10/fedavg", "cifar10/a0.1-e1-k10/fedavg-vhl"
 PROX = "cifar10/a0.1-e1-k10/fedprox"
@@ -24,22 +25,6 @@ def lines_of(name: str, *digests: Digest) -> list[Line]:
 def line_of(name: str, *digests: Digest) -> Line:
     (line,) = lines_of(name, *digests)
     return line
-
-
-# --- estimates -----------------------------------------------------------------------------------------
-
-
-def test_mean_deviation_and_error_over_seeds() -> None:
-    found = Estimate.of([0.5, 0.6, 0.7])
-    assert found is not None and found.count == 3 and found.mean == pytest.approx(0.6)
-    assert found.std == pytest.approx(0.1)  # √((0.1² + 0 + 0.1²)/2)
-    assert found.error == pytest.approx(0.1 / 3**0.5)
-
-
-def test_one_seed_has_no_deviation_and_none_no_mean() -> None:
-    found = Estimate.of([0.5])
-    assert found == Estimate(0.5, None, 1) and found.error is None
-    assert Estimate.of([]) is None
 
 
 # --- one line ------------------------------------------------------------------------------------------
@@ -85,7 +70,7 @@ def test_rounds_that_were_not_evaluated(digest: Make) -> None:
     plain, vhl = [None, 0.4, None, 0.5, None], [None, 0.3, None, 0.9, None]
     line = line_of(VHL, digest(PLAIN, plain), digest(VHL, vhl))
     assert line.target == 0.5 and line.speed_up == 1.0
-    assert line.gain == Estimate(pytest.approx(0.4), None, 1)
+    assert line.gain == Mean(pytest.approx(0.4), 0.0, 1)
 
 
 def test_speed_up_is_fedavgs_rounds_over_its_own(digest: Make) -> None:

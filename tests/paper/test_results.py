@@ -22,6 +22,7 @@ from vhl.paper.rows import rows
 from vhl.paper.table import _cells
 from vhl.runs.compare import result
 from vhl.runs.digest import Digest
+from vhl.text import points
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -113,8 +114,8 @@ def after(name: str, rounds: int) -> str:
 def interval(more: str, less: str, measure: Measure) -> str:
     """Where three seeds leave the difference, at 95 %."""
     found = contrast(evidence(), "", more, less, measure)
-    assert found is not None and found.doubt is not None and found.seeds == 3
-    ends = (100 * (found.value + sign * found.doubt) for sign in (-1, 1))
+    assert found is not None and found.difference.margin is not None and found.difference.seeds == 3
+    ends = (100 * (found.difference.mean + sign * found.difference.margin) for sign in (-1, 1))
     return " to ".join(f"{end:+.1f}" for end in ends)
 
 
@@ -126,8 +127,8 @@ def _mean_of(share: float) -> Measure:
 def over_most_rounds(more: str, less: str) -> str:
     """The difference in the mean of the last 75 %, with its standard error."""
     found = contrast(evidence(), "", more, less, _mean_of(0.75))
-    assert found is not None and found.error is not None and found.seeds == 3
-    return f"{100 * found.value:.1f} ± {100 * found.error:.1f}"
+    assert found is not None and found.difference.seeds == 3
+    return points(found.difference.mean, found.difference.error)
 
 
 def test_what_vhl_light_has_for_the_same_cost() -> None:
@@ -283,8 +284,8 @@ def test_single_seeds_are_told_with_a_borrowed_error(words: str) -> None:
     found = []
     for share in shares:
         contrasted = contrast(evidence(), "", ahead, behind, _mean_of(share) if share else BEST)
-        assert contrasted is not None and contrasted.error is not None and contrasted.seeds == 1
-        found.append(f"{100 * contrasted.value:.1f} ± {100 * contrasted.error:.1f}")
+        assert contrasted is not None and contrasted.difference.seeds == 1
+        found.append(points(contrasted.difference.mean, contrasted.difference.error))
     assert re.findall(r"[\d.]+ ± [\d.]+", words) == found
     assert words in " ".join((ROOT / "docs" / "light.md").read_text(encoding="utf-8").split())
 

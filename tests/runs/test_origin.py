@@ -10,6 +10,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.runs.folder import RunFolder
 from vhl.runs.origin import Origin
+from vhl.runs.resume import check_same
 
 SOURCE = """
 from pydantic import Field
@@ -44,14 +45,14 @@ def test_a_run_is_read_from_any_folder(
     found = run.experiment()
     assert found.algorithm.name == "parts/mine.py:Mine"
     assert found.with_(rounds=3).rounds == 3  # which makes its parts anew
-    run.check_same(found)
+    check_same(run, found)
 
 
 def test_a_file_that_changed_is_another_method(run: RunFolder, tmp_path: Path) -> None:
-    run.check_same(experiment())
+    check_same(run, experiment())
     (tmp_path / "parts" / "mine.py").write_text(SOURCE + "\n# another\n")
     with pytest.raises(VHLError, match=r"parts/mine.py has changed since .*mine was begun; put it back, or"):
-        run.check_same(experiment())
+        check_same(run, experiment())
 
 
 def test_without_files_of_ones_own_nothing_is_written(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from vhl.algorithms.fedavg import FedAvg
 from vhl.algorithms.scaffold import SCAFFOLD
 from vhl.models.cnn import CNN
 from vhl.objectives.vhl import VHL
-from vhl.rounds.simulation import Simulation, State
+from vhl.rounds.simulation import Simulation
+from vhl.runs.checkpoint import State
 from vhl.training.capture import REHEARSALS
 from vhl.training.step import plain_pieces
 from vhl.training.task import MOMENTUM, Job

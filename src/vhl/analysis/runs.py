@@ -67,7 +67,7 @@ def measure_run(
 
 def _which(run: RunFolder, rounds: Sequence[int] | None) -> dict[int, str]:
     """Models by round: kept ones have their number, the last is called so."""
-    last = (run.manifest() or {"round": 0})["round"]
+    last = run.rounds
     kept = {number: str(number) for number in kept_rounds(run) if number <= last}
     if rounds is None:
         return dict(sorted({**kept, last: "last"}.items()))

@@ -20,8 +20,9 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from vhl import text as words
-from vhl.runs.compare import Comparison, Mean, Row
+from vhl.runs.compare import Comparison, Row
 from vhl.runs.record import Record
+from vhl.runs.statistics import Mean
 
 
 class _Console(Console):

@@ -8,6 +8,7 @@ from typing import Literal
 
 from vhl.paper.contrast import BEST, DRIFT, ROUNDS, START, USUAL, Contrast, Measure, contrast
 from vhl.paper.evidence import Evidence
+from vhl.paper.markdown import markdown_table
 from vhl.paper.row import MAIN
 
 Verdict = Literal["holds", "does not hold", "undecided", "not tested"]
@@ -39,17 +40,17 @@ def _judge(found: Contrast | None, expected: Expected) -> Verdict:
     """A difference decides that is more than chance."""
     if found is None:
         return "not tested"
-    if (doubt := found.doubt) is None:
+    difference = found.difference
+    if (doubt := difference.margin) is None:
         return "undecided"
-    value = -found.value if expected == "less" else found.value
     if expected == "equal":
-        distance = abs(value)
+        distance = abs(difference.mean)
         if distance - doubt > _NEAR:
             return "does not hold"
         return "holds" if distance + doubt < _NEAR else "undecided"
-    if abs(value) <= doubt:
+    if not difference.decided:
         return "undecided"
-    return "holds" if value > 0 else "does not hold"
+    return "holds" if (difference.mean > 0) == (expected == "more") else "does not hold"
 
 
 def claims() -> Iterator[Claim]:
@@ -135,9 +136,9 @@ def _gain_at_stronger_skew(evidence: Evidence) -> list[Contrast | None]:
 
 def checklist(evidence: Evidence) -> str:
     """The claims as a Markdown table."""
-    lines = ["| claim | verdict | measured |", "| :-- | :-- | :-- |"]
+    headings, lines = ("claim", "verdict", "measured"), []
     for claim in claims():
         found = claim.contrasts(evidence)
         numbers = "; ".join(str(one) for one in found if one is not None) or "–"
-        lines.append(f"| {claim.text} | {claim.verdict(found)} | {numbers} |")
-    return "\n".join(lines) + "\n"
+        lines.append((claim.text, claim.verdict(found), numbers))
+    return markdown_table(headings, lines, words=headings)

@@ -10,9 +10,9 @@ from typing import Any
 
 from vhl.experiment import Experiment, Profile
 from vhl.paper.row import Row
-from vhl.runs.compare import NO_DIFFERENCE, REPEATED, judged
+from vhl.runs.compare import judged
 from vhl.runs.digest import Digest
-from vhl.runs.dotted import dotted
+from vhl.runs.identity import LENGTH, REPEATED, ROUNDING, VIRTUAL, all_but
 
 Runs = Mapping[int, Digest]
 """Repetitions of one experiment, by seed."""
@@ -36,20 +36,19 @@ class Choice:
         return cls(experiment.profile, virtual)
 
     def experiment(self, row: Row) -> Experiment:
-        return (
-            row.experiment(self.profile, json.loads(self.virtual))
-            if self.virtual
-            else row.experiment(self.profile)
-        )
+        chosen = [json.loads(self.virtual)] if self.virtual else []
+        return row.experiment(self.profile, *chosen)
+
+
+def asked(experiment: Experiment) -> dict[str, Any]:
+    """The settings that all runs of an experiment have in common, whatever their length, seed and machine."""
+    unused = frozenset[str]() if experiment.objective.uses_virtual else VIRTUAL
+    return all_but(experiment, REPEATED | LENGTH | ROUNDING | unused)
 
 
 def identity(experiment: Experiment) -> str:
-    """What all runs of one experiment have in common, whatever their length, seed and machine."""
-    ignored = NO_DIFFERENCE | REPEATED | {"rounds", "engine.precision"}
-    settings = {key: value for key, value in dotted(experiment).items() if key not in ignored}
-    if not experiment.objective.uses_virtual:
-        settings = {key: value for key, value in settings.items() if not key.startswith("virtual.")}
-    return json.dumps(settings, sort_keys=True)
+    """Equal for all runs of one experiment."""
+    return json.dumps(asked(experiment), sort_keys=True)
 
 
 class Evidence:
@@ -81,19 +80,14 @@ class Evidence:
 
     def choices(self, row: Row) -> dict[Choice, Runs]:
         """The choices with which a row was run, and its runs."""
-        found: dict[Choice, Runs] = {}
         if _parts(row.settings) not in self._parts:  # most rows, and an experiment takes a while to build
-            return found
-        for choice in self._choices:
-            own = choice if row.uses_generator else Choice(choice.profile, None)
-            if row.uses_generator and own.virtual is None:
-                continue
-            if runs := self.runs(row, own):
-                found[own] = runs
-        return found
+            return {}
+        possible = [choice for choice in self._choices if choice.virtual or not row.uses_generator]
+        found = {_open(row, choice): self.runs(row, choice) for choice in possible}
+        return {choice: runs for choice, runs in found.items() if runs}
 
     def runs(self, row: Row, choice: Choice) -> Runs:
-        own = choice if row.uses_generator else Choice(choice.profile, None)
+        own = _open(row, choice)
         key = row.name, own
         if key not in self._found:
             self._found[key] = self.of(own.experiment(row))
@@ -104,8 +98,13 @@ class Evidence:
         return self._runs.get(identity(experiment), {})
 
 
+def _open(row: Row, choice: Choice) -> Choice:
+    """What of a choice is one for this row."""
+    return choice if row.uses_generator else Choice(choice.profile, None)
+
+
 def _has_still_to_come(run: Digest) -> bool:
-    """Whether the classifier is not retrained yet, or training not changed: so far it is another method."""
+    """Whether its end, or a change of its training, is not reached: so far it is another method."""
     experiment, rounds = run.experiment, len(run.records)
     unfinished = experiment.algorithm.ends and rounds < experiment.rounds
     return unfinished or bool(experiment.training.not_reached(rounds))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vhl.paper.contrast import BEST, FINAL, Contrast, contrast
+from vhl.paper.contrast import BEST, FINAL, contrast
 from vhl.paper.evidence import Evidence
+from vhl.paper.markdown import markdown_table, not_run
 from vhl.paper.own import ELSEWHERE, light_elsewhere
 from vhl.paper.row import MAIN
 from vhl.paper.rows import rows
-from vhl.paper.table import not_run
+from vhl.text import points
 
 _HEADINGS = ("comparison", "best", "last 10 %", "compute", "over")
 _FEDAVG, _VHL, _LIGHT = f"{MAIN}/fedavg", f"{MAIN}/fedavg-vhl", "light/vhl-light/fedavg"
@@ -66,22 +67,15 @@ def _pairs() -> Iterator[tuple[str, str, str]]:
 
 def comparisons(evidence: Evidence) -> str:
     """Paired differences in points, with standard errors, as a Markdown table; below, rows not run yet."""
-    lines: list[tuple[str, ...]] = [_HEADINGS, (":--", "--:", "--:", "--:", ":--")]
+    lines = []
     for label, more, less in _pairs():
         best, final = (contrast(evidence, label, more, less, measure) for measure in (BEST, FINAL))
         if best is not None and final is not None:
-            lines.append((label, _points(best), _points(final), _compute(best), best.extent))
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+            found = (one.difference for one in (best, final))
+            cells = (points(own.mean, own.error, signed=True) for own in found)
+            compute = " / ".join(f"×{value:.2f}" for value in best.compute)
+            lines.append((label, *cells, compute, best.extent))
+    table = markdown_table(_HEADINGS, lines, words=("comparison", "over"))
     named = dict.fromkeys(row for _, *pair in _pairs() for row in pair)
     missing = not_run({row: None for row in named if not evidence.choices(rows()[row])})
     return "\n".join([table, *missing, ""]) if missing else table
-
-
-def _points(found: Contrast) -> str:
-    doubt = "" if found.error is None else f" ± {100 * found.error:.1f}"
-    return f"{100 * found.value:+.1f}{doubt}"
-
-
-def _compute(found: Contrast) -> str:
-    """Multiply-adds of a step relative to FedAvg, of the one and the other."""
-    return " / ".join(f"×{value:.2f}" for value in found.compute)

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from vhl.experiment import Experiment
 from vhl.paper.evidence import Choice, Evidence, at, lengths
 from vhl.paper.row import Row
 from vhl.paper.rows import rows
-from vhl.runs.compare import Result, own_target, result
+from vhl.runs.compare import Result, best_accuracy, own_target, result
 from vhl.runs.digest import Digest
-
-OUT_OF_REACH = 2.0
-"""Stands for a target where there is none."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds, its standard deviation (none for one seed), and how many there are."""
-
-    mean: float
-    std: float | None
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate | None:
-        if not values:
-            return None
-        return cls(
-            statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None, len(values)
-        )
-
-    @property
-    def error(self) -> float | None:
-        """Standard error of the mean."""
-        return None if self.std is None else self.std / self.count**0.5
+from vhl.runs.statistics import Mean, paired
 
 
 @dataclass(frozen=True)
@@ -60,35 +35,34 @@ class Line:
     def truncated(self) -> bool:
         return self.rounds < int(self.row.settings["rounds"])
 
-    def results(self, target: float | None) -> list[Result]:
-        sought = OUT_OF_REACH if target is None else target
-        return [result(run.records, sought) for run in self.runs.values()]
+    def results(self, target: float | None = None) -> list[Result]:
+        return [result(run.records, target) for run in self.runs.values()]
 
-    def over_seeds(self, measure: str) -> Estimate | None:
-        return Estimate.of([getattr(found, measure) for found in self.results(None)])
+    def over_seeds(self, measure: str) -> Mean | None:
+        return Mean.of([getattr(found, measure) for found in self.results()])
 
-    def to_target(self, measure: str, target: float | None) -> Estimate | None:
+    def to_target(self, measure: str, target: float | None) -> Mean | None:
         """``rounds`` or ``samples`` to a target; nothing unless every seed reached it."""
         found = [getattr(one, measure) for one in self.results(target)]
-        return None if target is None or None in found else Estimate.of(found)
+        return None if None in found else Mean.of(found)
 
     @property
-    def gain(self) -> Estimate | None:
+    def gain(self) -> Mean | None:
         """Best accuracy over that of the same algorithm without virtual data, paired by seed."""
-        pairs = [(self.runs[seed], self.without[seed]) for seed in self.runs if seed in self.without]
-        return Estimate.of([_best(one) - _best(other) for one, other in pairs])
+        pairs = paired(self.runs, self.without)
+        return Mean.of([best_accuracy(one.records) - best_accuracy(other.records) for one, other in pairs])
 
     @property
     def speed_up(self) -> float | None:
         """Rounds to our own target: FedAvg's without virtual data over this line's, of the seeds of both."""
-        both = self.runs.keys() & self.baseline.keys()
-        if self.target is None or not both or self.to_target("rounds", self.target) is None:
+        both = paired(self.runs, self.baseline)
+        if not both or self.to_target("rounds", self.target) is None:
             return None
-
-        def needed(runs: Mapping[int, Digest], target: float) -> float:
-            return statistics.mean(result(runs[seed].records, target).rounds or self.rounds for seed in both)
-
-        return needed(self.baseline, self.target) / needed(self.runs, self.target)
+        own, other = (
+            sum(result(run.records, self.target).rounds or self.rounds for run in runs)
+            for runs in zip(*both, strict=True)
+        )
+        return other / own
 
 
 def lines(row: Row, evidence: Evidence) -> Iterator[Line]:
@@ -115,9 +89,5 @@ def lines(row: Row, evidence: Evidence) -> Iterator[Line]:
 
 def reached_by_all(runs: Iterable[Digest]) -> float | None:
     """The largest whole percentage that all runs reached."""
-    best = [_best(run) for run in runs]
+    best = [best_accuracy(run.records) for run in runs]
     return own_target(min(best)) if best else None
-
-
-def _best(run: Digest) -> float:
-    return max(record.accuracy for record in run.records if record.accuracy is not None)

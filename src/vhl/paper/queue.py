@@ -15,7 +15,7 @@ from vhl.config.registry import build, suggest
 from vhl.errors import VHLError
 from vhl.experiment import Experiment, Profile
 from vhl.objectives.base import Objective
-from vhl.paper.evidence import Evidence, generator, identity
+from vhl.paper.evidence import Evidence, asked, generator, identity
 from vhl.paper.row import GENERATOR, Row
 from vhl.paper.rows import rows
 from vhl.runs.dotted import dotted
@@ -115,8 +115,7 @@ def run_name(experiment: Experiment) -> str:
 def _chosen(experiment: Experiment) -> str:
     """What the experiment's identity has beyond defaults, so that a new option renames no run."""
     chosen = dotted(experiment, defaults=False)
-    everything = json.loads(identity(experiment))
-    return json.dumps({key: value for key, value in everything.items() if key in chosen})
+    return json.dumps({key: value for key, value in sorted(asked(experiment).items()) if key in chosen})
 
 
 def cost(row: Row) -> float:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
 from vhl.paper.evidence import Evidence, generator, identity
-from vhl.paper.lines import Estimate, Line, lines
+from vhl.paper.lines import Line, lines
+from vhl.paper.markdown import markdown_table, not_run
 from vhl.paper.row import GENERATOR, Row
 from vhl.paper.rows import TABLES, rows
+from vhl.runs.statistics import Mean
+from vhl.text import points
 
 HEADINGS = (
     "row",
@@ -46,12 +48,9 @@ class Table:
     """How to measure the lines again."""
 
     def markdown(self) -> str:
-        lines = [f"| {' | '.join(cells)} |" for cells in self.cells]
-        if lines:
-            marks = (":--" if heading in _WORDS else "--:" for heading in self.cells[0])
-            lines.insert(1, f"| {' | '.join(marks)} |")
+        lines = markdown_table(self.cells[0], self.cells[1:], _WORDS) if self.cells else ""
         commands = ["```bash", *self.commands, "```"] if self.commands else []
-        parts = ("\n".join(part) for part in (lines, not_run(self.missing), commands))
+        parts = (lines.rstrip(), *("\n".join(part) for part in (not_run(self.missing), commands)))
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def latex(self) -> str:
@@ -62,14 +61,6 @@ class Table:
         layout = "".join("l" if heading in _WORDS else "r" for heading in self.cells[0])
         parts = [*comments, rf"\begin{{tabular}}{{{layout}}}", r"\toprule", headings]
         return "\n".join([*parts, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def not_run(best: Mapping[str, float | None]) -> list[str]:
-    """Lines of a paragraph that names rows, with the paper's best accuracy where it has one."""
-    named = [f"`{row}`" + ("" if value is None else f" ({value:.2f})") for row, value in best.items()]
-    explained = "" if set(best.values()) <= {None} else ", with the paper's best"
-    words = f"Not run{explained}: {', '.join(named)}."
-    return wrap(words, 118, break_on_hyphens=False) if named else []
 
 
 def table(name: str, evidence: Evidence) -> Table:
@@ -157,12 +148,11 @@ def _published_speed_up(row: Row) -> str:
     return _number(slow / row.rounds if slow and row.rounds else None, "×{:.1f}")
 
 
-def _points(value: Estimate | None, *, signed: bool = False) -> str:
+def _points(value: Mean | None, *, signed: bool = False) -> str:
     """Percentage points, with the deviation over seeds where there are several."""
     if value is None:
         return _NOTHING
-    mean = f"{100 * value.mean:+.1f}" if signed else f"{100 * value.mean:.1f}"
-    return mean if value.std is None else f"{mean} ± {100 * value.std:.1f}"
+    return points(value.mean, value.std if value.count > 1 else None, signed=signed)
 
 
 def _gain(line: Line) -> str:
@@ -177,14 +167,14 @@ def _reached(line: Line, target: float | None) -> str:
     if target is None:
         return _NOTHING
     found = [one.rounds for one in line.results(target) if one.rounds is not None]
-    mean = Estimate.of(found)
+    mean = Mean.of(found)
     if mean is None:
         return f"never ({100 * target:.0f} %)"
     some = "" if mean.count == len(line.runs) else f", {mean.count} of {len(line.runs)} seeds"
     return f"{mean.mean:.0f} ({100 * target:.0f} %{some})"
 
 
-def _images(value: Estimate | None) -> str:
+def _images(value: Mean | None) -> str:
     return _NOTHING if value is None else f"{value.mean / 1e6:.1f} M"
 
 

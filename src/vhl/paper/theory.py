@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vhl.paper.evidence import Evidence
+from vhl.paper.markdown import markdown_table
 from vhl.paper.row import MAIN
 from vhl.paper.rows import rows
 
@@ -54,11 +55,8 @@ def measured(evidence: Evidence) -> Iterator[Measured]:
 
 def terms_table(evidence: Evidence) -> str:
     """All terms as a Markdown table."""
-    marks = [":--"] * 2 + ["--:"] * (len(_HEADINGS) - 2)
-    lines = [_HEADINGS, tuple(marks)]
-    for one in measured(evidence):
-        lines += [(one.method, one.setting, *_cells(terms)) for terms in one.terms]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    lines = [(one.method, one.setting, *_cells(terms)) for one in measured(evidence) for terms in one.terms]
+    return markdown_table(_HEADINGS, lines, words=("method", "setting"))
 
 
 def _cells(terms: dict[str, Any]) -> tuple[str, ...]:

@@ -20,12 +20,13 @@ from vhl.files import read_json
 from vhl.models.files import read_tensors
 from vhl.report.embedding import embed
 from vhl.report.looks import DARK, DASHES, LIGHT, MOST_CLIENTS, windows
-from vhl.report.verdict import Gain, find_partners, verdicts
+from vhl.report.verdict import verdicts
 from vhl.runs.command import command_of
 from vhl.runs.compare import LAST, Comparison, Result, Row, compare
 from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
+from vhl.runs.statistics import Difference
 
 POINTS = 800
 """Samples in one picture of features: t-SNE takes seconds for so many."""
@@ -104,7 +105,7 @@ def _title(runs: Sequence[RunFolder]) -> str:
 
 def _groups(comparison: Comparison) -> list[dict[str, Any]]:
     """Methods, each with its gain over the same without virtual data."""
-    partners = find_partners(comparison)
+    partners = comparison.partners()
     pairs = {(id(v.row), id(v.against)): v.final for v in verdicts(comparison)}
     return [
         _group(comparison, row, pairs.get((id(row), id(other))))
@@ -112,7 +113,7 @@ def _groups(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _group(comparison: Comparison, row: Row, gain: Gain | None) -> dict[str, Any]:
+def _group(comparison: Comparison, row: Row, gain: Difference | None) -> dict[str, Any]:
     def over_seeds(measure: str) -> dict[str, Any] | None:
         found = row.over_seeds(measure)
         if found is None or not np.isfinite([found.mean, found.std]).all():

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from vhl import text as words
-from vhl.experiment import Experiment
-from vhl.runs.compare import LAST, NO_DIFFERENCE, REPEATED, Comparison, Row, final_mean
-from vhl.runs.dotted import dotted
+from vhl.runs.compare import LAST, Comparison, Row, best_accuracy, final_mean
 from vhl.runs.record import Record
+from vhl.runs.statistics import Difference, paired
 
-_SURE = 0.95
-_NORMAL = 1.959964
-"""The quantile of the normal distribution that goes with it."""
 _SAME = 1.05
 """Numbers of images that differ by less count as the same."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """Accuracy of one row over another's, paired by seed, with a 95 % interval.
-
-    It counts two kinds of chance: of the seeds, by Student's t, and of the test images. A difference d of n
-    images takes d·n at least that one of the two alone gets right, which vary by √(d·n) (McNemar, 1947).
-    """
-
-    mean: float
-    margin: float | None
-    """Half the interval; unknown for one seed."""
-    seeds: int
-    images: int
-    """Of the test set."""
-
-    @property
-    def of_images(self) -> float:
-        """What the choice of the test images alone leaves open."""
-        return _NORMAL * math.sqrt(abs(self.mean) / self.images)
-
-    @property
-    def decided(self) -> bool:
-        return self.margin is not None and abs(self.mean) > self.margin
-
-    @property
-    def told(self) -> bool:
-        """Whether it is more than the chance that is known of: with one seed that of the test images."""
-        return self.decided if self.margin is not None else abs(self.mean) > self.of_images
 
 
 @dataclass(frozen=True)
@@ -59,8 +23,8 @@ class Verdict:
 
     row: Row
     against: Row
-    best: Gain
-    final: Gain
+    best: Difference
+    final: Difference
     """Mean of the last rounds: what decides, for the best depends on luck."""
     text: str
 
@@ -88,7 +52,7 @@ class _Pair:
 
 def verdicts(comparison: Comparison) -> Iterator[Verdict]:
     """Each row against its partner: the same without virtual data where that was run, else the baseline."""
-    partners = find_partners(comparison)
+    partners = comparison.partners()
     for row, partner in zip(comparison.rows, partners, strict=True):
         baseline = comparison.baseline(row)
         against = partner or baseline
@@ -97,36 +61,15 @@ def verdicts(comparison: Comparison) -> Iterator[Verdict]:
             continue
         if pairs := _pairs(row, against, comparison.last):
             images = int(against.runs[0].data()["test_samples"])
-            best = _gain([_best(p.own) - _best(p.other) for p in pairs], images)
-            final = _gain([own - other for own, other in (pair.finals for pair in pairs)], images)
+            best = Difference.of([best_accuracy(p.own) - best_accuracy(p.other) for p in pairs], images)
+            final = Difference.of([own - other for own, other in (pair.finals for pair in pairs)], images)
             text = _sentence(row, against, pairs, best, final)
             yield Verdict(row, against, best, final, text)
 
 
-def find_partners(comparison: Comparison) -> list[Row | None]:
-    """For each row the one that differs in being trained plainly alone."""
-    experiments = [row.runs[0].experiment() for row in comparison.rows]
-    settings = [_setting(experiment) for experiment in experiments]
-    plain: dict[str, Row] = {}
-    for row, experiment, setting in zip(comparison.rows, experiments, settings, strict=True):
-        if experiment.objective.name == "plain":
-            plain.setdefault(setting, row)
-    found = (plain.get(setting) for setting in settings)
-    return [None if other is row else other for row, other in zip(comparison.rows, found, strict=True)]
-
-
-def _setting(experiment: Experiment) -> str:
-    """Everything but the objective and the virtual data."""
-    ignored = NO_DIFFERENCE | REPEATED
-    parts = ("objective.", "virtual.")
-    kept = {k: v for k, v in dotted(experiment).items() if k not in ignored and not k.startswith(parts)}
-    return json.dumps(kept, sort_keys=True)
-
-
 def _pairs(row: Row, against: Row, last: float) -> list[_Pair]:
     """Of the seeds that both have, over the rounds that all their runs have done."""
-    own, other = _by_seed(row), _by_seed(against)
-    common = [(own[seed], other[seed]) for seed in own if seed in other]
+    common = paired(_by_seed(row), _by_seed(against))
     rounds = min((records[-1].round for pair in common for records in pair), default=0)
     pairs = [_Pair(_until(one, rounds), _until(two, rounds), last) for one, two in common]
     return [pair for pair in pairs if _is_evaluated(pair.own) and _is_evaluated(pair.other)]
@@ -152,28 +95,12 @@ def _is_evaluated(records: Sequence[Record]) -> bool:
     return any(record.accuracy is not None for record in records)
 
 
-def _best(records: Sequence[Record]) -> float:
-    return max(record.accuracy for record in records if record.accuracy is not None)
-
-
-def _gain(differences: Sequence[float], images: int) -> Gain:
-    seeds = len(differences)
-    alone = Gain(statistics.mean(differences), None, seeds, images)
-    if seeds > 1:
-        from scipy.stats import t  # a second, which a single seed does not need
-
-        quantile = float(t.ppf((1 + _SURE) / 2, seeds - 1))
-        of_seeds = quantile * statistics.stdev(differences) / seeds**0.5
-        return replace(alone, margin=math.hypot(of_seeds, alone.of_images))
-    return alone
-
-
-def _sentence(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
+def _sentence(row: Row, against: Row, pairs: Sequence[_Pair], best: Difference, final: Difference) -> str:
     parts = [_result(row, against, pairs, best, final), _sureness(final), _cost(row, against)]
     return " ".join([*parts, *_at_equal_images(pairs)])
 
 
-def _result(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: Gain) -> str:
+def _result(row: Row, against: Row, pairs: Sequence[_Pair], best: Difference, final: Difference) -> str:
     compared = "is better than" if final.mean > 0 else "is worse than"
     verdict = compared if final.told else "cannot be told from"
     own, other = map(statistics.mean, zip(*(pair.finals for pair in pairs), strict=True))
@@ -188,7 +115,7 @@ def _result(row: Row, against: Row, pairs: Sequence[_Pair], best: Gain, final: G
     )
 
 
-def _sureness(gain: Gain) -> str:
+def _sureness(gain: Difference) -> str:
     if gain.margin is None:
         return "That is one seed: an indication, no proof; `--seeds 0,1,2` tells how much is chance."
     low, high = 100 * (gain.mean - gain.margin), 100 * (gain.mean + gain.margin)
@@ -200,14 +127,14 @@ def _sureness(gain: Gain) -> str:
 def _cost(row: Row, against: Row) -> str:
     compute = _mean(row, "compute") / _mean(against, "compute")
     step = f"A step costs {compute:.2f} times the compute"
-    own, other = row.over_seeds("rounds"), against.over_seeds("rounds")
+    own, other = row.over_seeds("rounds"), against.over_all_seeds("rounds")
     target = f"{100 * row.target:.3g} %"
     if own is None:
         return f"{step}, and it did not reach {target}."
     if own.count < len(row.results):
         return f"{step}, and {own.count} of {len(row.results)} seeds reached {target}."
-    if other is None or other.count < len(against.results):
-        rest = "never did" if other is None else "did not always"
+    if other is None:
+        rest = "never did" if against.over_seeds("rounds") is None else "did not always"
         return f"{step}; it reached {target} after {words.rounds(own.mean)}, which the other {rest}."
     images = _mean(row, "samples") / _mean(against, "samples")
     rounds = f"{words.rounds(own.mean)} instead of {other.mean:.0f}"
@@ -222,15 +149,9 @@ def _at_equal_images(pairs: Sequence[_Pair]) -> Iterator[str]:
         return
     own, other, images = (statistics.mean(numbers) for numbers in zip(*filter(None, found), strict=True))
     yield (
-        f"With the same number of images ({_count(images)}) it is at {100 * own:.1f} % and the other at "
+        f"With the same number of images ({words.count(images)}) it is at {100 * own:.1f} % and the other at "
         f"{100 * other:.1f} %."
     )
-
-
-def _count(images: float) -> str:
-    """Three digits, as people say them."""
-    number, unit = (images / 1e6, " million") if images >= 999_500 else (images / 1e3, " thousand")
-    return f"{number:.3g}{unit}" if images >= 1_000 else f"{images:.0f}"
 
 
 def _mean(row: Row, measure: str) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,10 @@ from vhl.rounds.pretraining import pretrain
 from vhl.rounds.sampling import clients_per_round, learning_rate, sample
 from vhl.rounds.snapshot import take_snapshot
 from vhl.rounds.stage import ServerStage
+from vhl.runs.checkpoint import State
 from vhl.runs.record import Record
 from vhl.training.static import Note
 from vhl.training.task import Outcome
-
-
-@dataclass(frozen=True)
-class State:
-    """All that a run carries from one round to the next; replaced whole, never changed in place."""
-
-    round: int
-    """Rounds done."""
-    server: Server
-    clients: dict[int, Vectors] = field(default_factory=dict)
-    """Vectors of the clients that have any."""
-    participations: dict[int, int] = field(default_factory=dict)
 
 
 class Simulation:
@@ -184,7 +173,7 @@ class Simulation:
         counted = {update.client for update in updates}
         known["left_out"] = [client for client in known["clients"] if client not in counted]
         known["bytes"] = traffic(self.model, self._sent(), done, updates) + self.stage.bytes
-        known |= self.stage.numbers
+        known["server"] = self.stage.numbers or None
         server = self.state.server
         finite = server.parameters.isfinite().all() & server.final.isfinite().all()
         numbers = Pending({"drift": drift(self.experiment, updates), "finite": finite})

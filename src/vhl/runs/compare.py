@@ -9,25 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Experiment
+from vhl.experiment import Experiment
 from vhl.files import read_json
-from vhl.runs.dotted import dotted
 from vhl.runs.folder import RunFolder
+from vhl.runs.identity import LOSS, REPEATED, key, labels, problem
 from vhl.runs.record import Record
+from vhl.runs.statistics import Mean
 
 LAST = 0.1
 """Share of the rounds that count as the last ones."""
-NO_DIFFERENCE = {
-    "name",
-    "device",
-    "checkpoint_every",
-    "features_at",
-    "keep_at",
-    *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
-}
-"""Settings that change no number of a run: runs that differ in them alone are the same experiment."""
-REPEATED = {f"seeds.{kind}" for kind in ("model", "sampling", "batches")}
-"""Settings that tell repetitions of one experiment apart."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +43,6 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Mean:
-    """Mean and standard deviation over seeds (0 for one); ``count`` of them have a value."""
-
-    mean: float
-    std: float
-    count: int
-
-
-@dataclass(frozen=True)
 class Row:
     """Runs that differ in their seeds alone."""
 
@@ -80,12 +61,12 @@ class Row:
     def over_seeds(self, measure: str) -> Mean | None:
         """Mean ± std of a measure over the seeds that have it."""
         values = [getattr(r, measure) for r in self.results if getattr(r, measure) is not None]
-        values = [value for value in values if math.isfinite(value)]
-        if not values:
-            return None
-        return Mean(
-            statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values)
-        )
+        return Mean.of([value for value in values if math.isfinite(value)])
+
+    def over_all_seeds(self, measure: str) -> Mean | None:
+        """The same, but none unless every seed has it: a mean over those that do would flatter."""
+        found = self.over_seeds(measure)
+        return found if found is not None and found.count == len(self.results) else None
 
 
 @dataclass(frozen=True)
@@ -105,21 +86,21 @@ class Comparison:
         """The first row on the same problem."""
         return next(other for other in self.rows if other.problem == row.problem)
 
-    def speed_up(self, row: Row) -> float | None:
-        """Rounds to the target of the baseline over this row's; none where a seed of either never got there.
+    def partners(self) -> list[Row | None]:
+        """For each row the one that differs in being trained plainly alone."""
+        experiments = [row.runs[0].experiment() for row in self.rows]
+        settings = [key(experiment, REPEATED | LOSS) for experiment in experiments]
+        plain: dict[str, Row] = {}
+        for row, experiment, setting in zip(self.rows, experiments, settings, strict=True):
+            if experiment.objective.name == "plain":
+                plain.setdefault(setting, row)
+        found = (plain.get(setting) for setting in settings)
+        return [None if other is row else other for row, other in zip(self.rows, found, strict=True)]
 
-        A mean over the seeds that did would leave out the slow ones.
-        """
-        baseline = self.baseline(row)
-        first, own = baseline.over_seeds("rounds"), row.over_seeds("rounds")
-        if (
-            first is None
-            or own is None
-            or first.count < len(baseline.results)
-            or own.count < len(row.results)
-        ):
-            return None
-        return first.mean / own.mean
+    def speed_up(self, row: Row) -> float | None:
+        """The baseline's rounds to the target over its own; none where a seed of either never got there."""
+        first, own = (one.over_all_seeds("rounds") for one in (self.baseline(row), row))
+        return None if first is None or own is None else first.mean / own.mean
 
     def time(self, row: Row) -> float | None:
         """Wall time of a round relative to the baseline's, where both had the same machine to themselves."""
@@ -145,8 +126,13 @@ def final_mean(records: Sequence[Record], last: float = LAST) -> float:
     )
 
 
+def best_accuracy(records: Sequence[Record]) -> float:
+    """The paper's measure; some round must have been evaluated."""
+    return max(record.accuracy for record in records if record.accuracy is not None)
+
+
 def judged(experiment: Experiment, records: Sequence[Record]) -> tuple[Record, ...]:
-    """What a method is judged by: all rounds, or the last alone where the classifier is retrained after it.
+    """What a method is judged by: all rounds, or the last alone where what comes after it changes the model.
 
     What such a run shows on the way is the accuracy of training without that.
     """
@@ -164,15 +150,14 @@ def own_target(reached: float) -> float:
     return math.floor(100 * reached + 1e-9) / 100
 
 
-def result(records: Sequence[Record], target: float, last: float = LAST) -> Result:
-    accuracies = [r.accuracy for r in records if r.accuracy is not None]
-    reached = next(
-        (i for i, r in enumerate(records) if r.accuracy is not None and r.accuracy >= target), None
-    )
-    until = None if reached is None else records[: reached + 1]
+def result(records: Sequence[Record], target: float | None = None, last: float = LAST) -> Result:
+    """What a run reached, and at what cost a target, where there is one."""
+    sought = math.inf if target is None else target
+    there = (n for n, r in enumerate(records, 1) if r.accuracy is not None and r.accuracy >= sought)
+    until = None if (reached := next(there, None)) is None else records[:reached]
     alone = [record.seconds for record in records if record.side_by_side == 1]
     return Result(
-        best=max(accuracies),
+        best=best_accuracy(records),
         final=final_mean(records, last),
         rounds=None if until is None else until[-1].round,
         samples=None if until is None else sum(r.samples for r in until),
@@ -187,24 +172,21 @@ def compare(runs: Sequence[RunFolder], target: float | None = None, last: float 
     """Compare runs; the target is by default what every seed of a problem's first method reached."""
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
-        groups.setdefault(_without_seeds(run.experiment()), []).append(run)
-    labels = label([members[0].experiment() for members in groups.values()])
+        groups.setdefault(key(run.experiment(), REPEATED), []).append(run)
+    names = labels([members[0].experiment() for members in groups.values()])
     targets: dict[str, float] = {}
     rows = []
-    for name, members in zip(labels, groups.values(), strict=True):
-        records = [judged(run.experiment(), _evaluated(run)) for run in members]
-        problem = _problem(members[0].experiment())
-        if problem not in targets:
-            reached = min(max(r.accuracy or 0 for r in own) for own in records)
-            targets[problem] = own_target(reached) if target is None else target
-        results = tuple(result(own, targets[problem], last) for own in records)
-        seeds = len({run.experiment().seeds for run in members})
-        rows.append(Row(name, seeds, results, tuple(members), tuple(records), problem, targets[problem]))
+    for name, members in zip(names, groups.values(), strict=True):
+        experiments = [run.experiment() for run in members]
+        records = [judged(of, _evaluated(run)) for of, run in zip(experiments, members, strict=True)]
+        learnt = problem(experiments[0])
+        if learnt not in targets:
+            reached = min(map(best_accuracy, records))
+            targets[learnt] = own_target(reached) if target is None else target
+        results = tuple(result(own, targets[learnt], last) for own in records)
+        seeds = len({experiment.seeds for experiment in experiments})
+        rows.append(Row(name, seeds, results, tuple(members), tuple(records), learnt, targets[learnt]))
     return Comparison(tuple(rows), last)
-
-
-def _problem(experiment: Experiment) -> str:
-    return experiment.data.model_dump_json() + experiment.partition.model_dump_json()
 
 
 def _evaluated(run: RunFolder) -> list[Record]:
@@ -212,35 +194,3 @@ def _evaluated(run: RunFolder) -> list[Record]:
     if not any(r.accuracy is not None for r in records):
         raise VHLError(f"{run.path} has no evaluated round yet; `vhl run --resume` continues it.")
     return records
-
-
-def _without_seeds(experiment: Experiment) -> str:
-    kept = {k: v for k, v in dotted(experiment).items() if k not in NO_DIFFERENCE | REPEATED}
-    return json.dumps(kept, sort_keys=True)
-
-
-def label(experiments: Sequence[Experiment]) -> list[str]:
-    """Short names: algorithm and objective, and every other setting in which the experiments differ.
-
-    Options of a part are told where parts of the same name differ in them: others do so anyway.
-    """
-    flat = [dotted(experiment) for experiment in experiments]
-    keys = {key for table in flat for key in table}
-    ignored = NO_DIFFERENCE | REPEATED | {"algorithm.name", "objective.name"}
-
-    def differs(key: str) -> bool:
-        values: dict[object, set[str]] = {}
-        for table in flat:
-            if key in table:
-                same = None if key.endswith(".name") else table.get(f"{key.split('.')[0]}.name")
-                values.setdefault(same, set()).add(json.dumps(table[key]))
-        return any(len(found) > 1 for found in values.values())
-
-    differing = sorted(key for key in keys - ignored if differs(key))
-    labels = []
-    for table in flat:
-        extra = [
-            f"{key}={'unset' if table[key] is None else table[key]}" for key in differing if key in table
-        ]
-        labels.append(" ".join([f"{table['algorithm.name']} + {table['objective.name']}", *extra]))
-    return labels

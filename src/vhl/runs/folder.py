@@ -17,38 +17,20 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
-import os
-import shlex
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from PIL.Image import Image
-from pydantic import ValidationError
 from torch import Tensor
 
-from vhl.algorithms.base import Server, Vectors
 from vhl.errors import VHLError
-from vhl.experiment import Engine, Experiment
+from vhl.experiment import Experiment
 from vhl.files import cannot_write, read_json, write_bytes, write_json, write_tensors
-from vhl.models.files import read_tensors
-from vhl.rounds.simulation import State
-from vhl.runs.dotted import dotted
+from vhl.runs import checkpoint
+from vhl.runs.checkpoint import State
 from vhl.runs.origin import Origin
-from vhl.runs.record import Record
-
-_RESUMABLE = {
-    "rounds",
-    "name",
-    "device",
-    "checkpoint_every",
-    "features_at",
-    "keep_at",
-    *(f"engine.{key}" for key in Engine.model_fields if key != "precision"),
-}
-"""Settings that may differ when a run is continued: they change no round that was already computed."""
+from vhl.runs.record import METRICS, Record, append_record, read_records, write_records
 
 
 class RunFolder:
@@ -85,25 +67,16 @@ class RunFolder:
 
     def records(self) -> list[Record]:
         """The rounds so far; a line that a kill cut short is not one."""
-        file = self.path / "metrics.jsonl"
-        try:
-            lines = file.read_bytes().split(b"\n")[:-1]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise VHLError(f"{file} cannot be read ({error.strerror}).") from None
-        records = []
-        for number, line in enumerate(lines, 1):
-            try:
-                records.append(Record.model_validate_json(line))
-            except ValidationError:
-                raise VHLError(f"{file} is damaged: line {number} is no record of a round.") from None
-        return records
+        return read_records(self.path / METRICS)
 
     def manifest(self) -> dict[str, Any] | None:
         """What the last checkpoint consists of, or ``None`` before the first."""
-        file = self.path / "state" / "manifest.json"
-        return read_json(file) if file.is_file() else None
+        return checkpoint.read_manifest(self.path / "state")
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done, as far as they were saved."""
+        return int((self.manifest() or {"round": 0})["round"])
 
     # --- taking possession ---------------------------------------------------------------------------------
 
@@ -141,44 +114,15 @@ class RunFolder:
         """Take over the settings that may change when a run is continued."""
         write_bytes(self.path / "experiment.toml", experiment.toml().encode())
 
-    def check_same(self, experiment: Experiment) -> None:
-        """Refuse to continue a run as something else."""
-        old, new = dotted(self.experiment()), dotted(experiment)
-        # Names first: another algorithm has other options, and those are not what the user changed.
-        for key in sorted((old.keys() | new.keys()) - _RESUMABLE, key=lambda k: (not k.endswith(".name"), k)):
-            if old.get(key) != new.get(key):
-                raise VHLError(
-                    f"{self.path} was begun with {key} = {_shown(old, key)}, not {_shown(new, key)}; choose "
-                    f"another name, or go on with `vhl run {shlex.quote(str(self.path))} --resume`."
-                )
-        origin = Origin.read(self.path / "origin.json")
-        if origin is not None and (place := origin.changed(Origin.of(experiment))) is not None:
-            raise VHLError(
-                f"{place} has changed since {self.path} was begun; put it back, or choose another name."
-            )
-        done = (self.manifest() or {"round": 0})["round"]
-        if experiment.rounds < done:
-            raise VHLError(
-                f"{self.path} has done {done} rounds, more than rounds = {experiment.rounds}; "
-                "choose another name."
-            )
-
     # --- records -------------------------------------------------------------------------------------------
 
     def append(self, record: Record) -> None:
-        file = self.path / "metrics.jsonl"
-        try:
-            with file.open("a", encoding="utf-8") as metrics:
-                metrics.write(_line(record))
-                metrics.flush()
-                os.fsync(metrics.fileno())
-        except OSError as error:
-            raise cannot_write(file, error) from None
+        append_record(self.path / METRICS, record)
 
     def cut_back(self, round_: int) -> None:
         """Drop records of rounds after ``round_``: they will be computed again."""
         kept = [record for record in self.records() if record.round <= round_]
-        write_bytes(self.path / "metrics.jsonl", "".join(map(_line, kept)).encode())
+        write_records(self.path / METRICS, kept)
 
     def save_last(self, tensors: dict[str, Tensor]) -> None:
         """Of a run that gets more rounds later the new last round counts."""
@@ -198,91 +142,15 @@ class RunFolder:
     # --- state ---------------------------------------------------------------------------------------------
 
     def save_state(self, state: State, best: dict[str, Any] | None) -> None:
-        """Write state files first, then the manifest that makes them count; then forget the old ones."""
-        old = self.manifest() or {"clients": {}, "participations": {}}
-        server = f"server-{state.round:06d}.safetensors"
-        write_tensors(self.path / "state" / server, _flatten(state.server))
-        clients = {}
-        for client, vectors in state.clients.items():
-            # A client's vectors change only when it takes part: untouched ones keep their file.
-            count = state.participations.get(client, 0)
-            unchanged = old["participations"].get(str(client)) == count and str(client) in old["clients"]
-            file = old["clients"][str(client)] if unchanged else f"client-{client}-{count:06d}.safetensors"
-            if not unchanged:
-                write_tensors(self.path / "state" / file, vectors)
-            clients[str(client)] = file
-        manifest = {
-            "round": state.round,
-            "server": server,
-            "clients": clients,
-            "participations": {str(client): count for client, count in state.participations.items()},
-            "best": best,
-        }
-        write_json(self.path / "state" / "manifest.json", manifest)
-        self.forget_all_but(manifest)
+        """Write a checkpoint, with what is known of the ``best`` model; then forget the one before."""
+        self.forget_all_but(checkpoint.write_state(self.path / "state", state, best))
 
     def forget_all_but(self, manifest: dict[str, Any]) -> None:
         """Remove what older checkpoints, or one that a kill cut short, left behind."""
-        state_files = {manifest["server"], "manifest.json", *manifest["clients"].values()}
-        for file in (self.path / "state").iterdir():
-            if file.name not in state_files:
-                file.unlink(missing_ok=True)
+        checkpoint.forget_all_but(self.path / "state", manifest)
         for file in (self.path / "models").glob("best-*"):
             if manifest["best"] is None or file.name != manifest["best"]["file"]:
                 file.unlink(missing_ok=True)
 
     def load_state(self, manifest: dict[str, Any]) -> State:
-        folder = self.path / "state"
-        vectors, _ = read_tensors(folder / manifest["server"])
-        server = Server(vectors.pop("parameters"), vectors.pop("buffers"), _without_prefix(vectors))
-        clients = {
-            int(client): read_tensors(folder / file)[0] for client, file in manifest["clients"].items()
-        }
-        counts = {int(client): count for client, count in manifest["participations"].items()}
-        return State(manifest["round"], server, clients, counts)
-
-
-def _line(record: Record) -> str:
-    """Unlike pydantic's JSON this keeps infinities: a diverging run must stay readable."""
-    return json.dumps(record.model_dump(), separators=(",", ":")) + "\n"
-
-
-def _shown(settings: dict[str, Any], key: str) -> str:
-    value = settings.get(key)
-    return "unset" if value is None else str(value)
-
-
-def _flatten(server: Server) -> Vectors:
-    extra = {f"state.{name}": vector for name, vector in server.state.items()}
-    return {"parameters": server.parameters, "buffers": server.buffers, **extra}
-
-
-def _without_prefix(vectors: Vectors) -> Vectors:
-    return {name.removeprefix("state."): vector for name, vector in vectors.items()}
-
-
-def find_runs(paths: Iterable[Path]) -> list[RunFolder]:
-    """The run folders among these paths, and those anywhere inside a path that is none itself.
-
-    Of the latter those without virtual data come first: nobody put them in an order, and the first is what
-    others are compared with.
-    """
-    found = []
-    for path in paths:
-        if path.suffix == ".html" and path.is_file():
-            continue  # a page about runs, caught by a pattern as runs/*
-        runs = sorted(_runs_in(path), key=lambda run: run.experiment().objective.name != "plain")
-        if not runs:
-            raise VHLError(f"{path} is no run folder and holds none; `vhl run` makes them under runs/.")
-        found += runs
-    return list({run.path.resolve(): run for run in found}.values())  # named twice is still one seed
-
-
-def _runs_in(path: Path) -> Iterator[RunFolder]:
-    """Nothing is searched inside a run, nor where a link leads unless that is a run."""
-    if RunFolder(path).exists:
-        yield RunFolder(path)
-    elif path.is_dir():
-        for inside in sorted(path.iterdir()):
-            if not inside.is_symlink() or RunFolder(inside).exists:
-                yield from _runs_in(inside)
+        return checkpoint.read_state(self.path / "state", manifest)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vhl.errors import VHLError
 from vhl.models.files import cut_head, head_names, read_tensors
 from vhl.models.vectors import Layout
+from vhl.runs.checkpoint import read_server
 from vhl.runs.classifier import Signature
 from vhl.runs.folder import RunFolder
 
@@ -51,7 +52,7 @@ def saved_tensors(run: RunFolder, which: str | None, layout: Layout) -> dict[str
     if best is not None and which in (None, "best"):
         return read_tensors(run.path / "models" / best["file"])[0]
     if which in (None, "last"):
-        server = run.load_state({**manifest, "clients": {}}).server
+        server = read_server(run.path / "state", manifest)
         return layout.unpack(server.final, server.buffers)
     return read_tensors(_kept(run, str(which)))[0]
 

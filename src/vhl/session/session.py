@@ -18,11 +18,13 @@ from vhl.rounds.checks import notes
 from vhl.rounds.federation import Federation
 from vhl.rounds.local import Shared, local
 from vhl.rounds.setup import Setup
-from vhl.rounds.simulation import Simulation, State
+from vhl.rounds.simulation import Simulation
 from vhl.rounds.snapshot import ACCURACIES
+from vhl.runs.checkpoint import State
 from vhl.runs.environment import environment
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
+from vhl.runs.resume import another_version, check_same
 from vhl.session.trackers.base import Follower, Tracker
 from vhl.virtual.base import Progress
 from vhl.virtual.sets import picture
@@ -150,11 +152,13 @@ class Session:
         """The checkpoint to continue from, if the folder holds this run already."""
         if not self.folder.exists:
             return None
-        self.folder.check_same(self.experiment)  # first: --resume is no advice for another experiment
+        check_same(self.folder, self.experiment)  # first: --resume is no advice for another experiment
         if not self._resume:
             raise VHLError(
                 f"{self.folder.path} exists already; --resume continues it, name=NAME begins another."
             )
+        if self.folder.rounds < self.experiment.rounds and (note := another_version(self.folder)):
+            self._on_note(note)
         return self.folder.manifest()
 
     def _run(self, simulation: Simulation) -> Iterator[Record | None]:

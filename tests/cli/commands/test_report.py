@@ -15,7 +15,8 @@ from vhl.cli import running
 from vhl.cli.display import Board
 from vhl.report.serve import LiveServer, serving
 from vhl.runs.compare import compare
-from vhl.runs.folder import RunFolder, find_runs
+from vhl.runs.find import find_runs
+from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
 
 

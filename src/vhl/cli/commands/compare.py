@@ -7,7 +7,7 @@ import argparse
 from vhl.cli.display import comparison_table, console
 from vhl.report.verdict import verdicts
 from vhl.runs.compare import compare
-from vhl.runs.folder import find_runs
+from vhl.runs.find import find_runs
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ import argparse
 from vhl.cli.display import console
 from vhl.data.sources.base import data_directory
 from vhl.report.write import write_report
-from vhl.runs.folder import find_runs
+from vhl.runs.find import find_runs
 
 
 def main(arguments: argparse.Namespace) -> None:

@@ -8,7 +8,7 @@ import threading
 from vhl.cli.display import console
 from vhl.report.content import content
 from vhl.report.serve import serving
-from vhl.runs.folder import find_runs
+from vhl.runs.find import find_runs
 
 
 def main(arguments: argparse.Namespace) -> None:

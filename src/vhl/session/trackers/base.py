@@ -75,10 +75,11 @@ def metrics(record: Record, classes: Sequence[str]) -> dict[str, float]:
 
     What was not measured in this round is not there.
     """
-    other = {"round", "clients", "loss", "per_class", "side_by_side"}
+    other = {"round", "clients", "loss", "per_class", "server", "side_by_side"}
     found: dict[str, float | None] = record.model_dump(exclude=other)
     found["left_out"] = len(record.left_out)
     found |= {f"loss/{_plain(term)}": value for term, value in record.loss.items()}
+    found |= {f"server/{_plain(name)}": value for name, value in (record.server or {}).items()}
     if record.per_class is not None:
         found |= {f"per_class/{name}": value for name, value in zip(classes, record.per_class, strict=True)}
     return {name: value for name, value in found.items() if value is not None}

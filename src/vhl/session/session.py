@@ -112,7 +112,7 @@ class Session:
             self.best, self._saved_round = manifest["best"], manifest["round"]
             self._check_not_ended(state)
         simulation = Simulation(
-            self.experiment, federation=federation, state=state, on_note=self._on_note, look_at_end=True
+            self.experiment, federation=federation, state=state, look_at_end=True
         )
         # Only now, when nothing is left to refuse: what a mistake leaves behind would be in the way.
         if not self.folder.exists:

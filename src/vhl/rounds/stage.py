@@ -59,7 +59,7 @@ class ServerStage(Stage):
         if self._place is not None:
             self._place.chance.manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # the CPU's alone: a GPU's default is someone else's
             yield
 
     # --- models --------------------------------------------------------------------------------------------

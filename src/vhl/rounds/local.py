@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -69,10 +70,15 @@ class Shared:
         return self._lanes[engine, precision]
 
 
-class Natural:
-    """A dataset dealt out to clients."""
+@dataclass(frozen=True)
+class Natural(ClientData):
+    """A dataset dealt out to clients, who hold it together with what it was made of."""
 
-    def __init__(self, experiment: Experiment, directory: Path, precision: Precision) -> None:
+    dataset: Dataset
+    sheet: DataSheet
+
+    @classmethod
+    def deal(cls, experiment: Experiment, directory: Path, precision: Precision) -> Natural:
         source, seed = experiment.data, experiment.seeds.data
         dataset: Dataset = source.load(directory, seed)
         parts = experiment.partition.assign(dataset, seed)
@@ -82,8 +88,8 @@ class Natural:
             )
         counts = count_matrix(dataset.train.labels, parts, len(dataset.classes))
         statistics = source.statistics(dataset.train.images)
-        self.dataset, self.sheet = dataset, DataSheet.of(dataset, counts, statistics)
-        self.data = ClientData.of(dataset.train, parts, source, statistics, precision)
+        data = ClientData.of(dataset.train, parts, source, statistics, precision)
+        return cls(data.images, data.parts, dataset, DataSheet.of(dataset, counts, statistics))
 
 
 def local(
@@ -97,7 +103,7 @@ def local(
     shared, directory = shared or Shared(), data_directory(data_dir)
     precision = Precision.choose(experiment.engine, choose_device(experiment.device))
     natural = shared.natural.get(
-        lambda: Natural(experiment, directory, precision),
+        lambda: Natural.deal(experiment, directory, precision),
         experiment.data,
         experiment.partition,
         experiment.seeds.data,
@@ -110,7 +116,7 @@ def local(
     sets = {"test": dataset.test, "validation": dataset.validation}
     setup = Setup.of(experiment, precision, natural.sheet, directory, virtual, **sets)
     lanes = shared.lanes(experiment.engine, precision, on_note)
-    return Federation(setup, LocalClients(setup, natural.data, lanes), lanes)
+    return Federation(setup, LocalClients(setup, natural, lanes), lanes)
 
 
 def make_virtual(

@@ -161,7 +161,9 @@ def test_what_a_user_should_read(noted: Any, settings: dict[str, Any], said: str
     assert found == [] if said is None else len(found) == 1 and said in found[0]
 
 
-@pytest.mark.parametrize(("name", "pixels"), [("vhl", 1), ("vhl-light", 0), ("vhl-light", 1), ("vhl-light", 2)])
+@pytest.mark.parametrize(
+    ("name", "pixels"), [("vhl", 1), ("vhl-light", 0), ("vhl-light", 1), ("vhl-light", 2)]
+)
 def test_a_crop_too_small_for_tiles_does_nothing_and_a_note_says_so(
     noted: Any, name: str, pixels: int
 ) -> None:

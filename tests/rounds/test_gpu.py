@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from vhl.rounds.workshop import Workshop
+from vhl.training.capture import REHEARSALS, Captured, Place
 
 from vhl.algorithms.fedavg import FedAvg
 from vhl.config.registry import available
@@ -19,8 +21,6 @@ from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.plain import Plain
 from vhl.rounds.simulation import Simulation
-from vhl.rounds.workshop import Workshop
-from vhl.training.capture import REHEARSALS, Captured, Place
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -77,7 +77,9 @@ def test_rounds_that_overlap_are_rounds_one_after_the_other(
         assert (simulation.snapshot is None) == (record.round != 1)
 
 
-def test_closed_while_the_next_round_is_underway(overlapped, digit_simulation, assert_same_state, assert_same_run):
+def test_closed_while_the_next_round_is_underway(
+    overlapped, digit_simulation, assert_same_state, assert_same_run
+):
     """What was reported counts; the rest is done again by whoever goes on."""
     simulation, expected = overlapped(), digit_simulation(**EVERYTHING)
     for _ in range(2):

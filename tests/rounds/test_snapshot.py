@@ -83,7 +83,9 @@ def test_no_virtual_images_without_virtual_data(digit_simulation):
     assert tuple(simulation.snapshot["server.test.logits"].shape) == (40, 4)
 
 
-@pytest.mark.parametrize(("count", "expected"), [(40, range(40)), (5_000, [n * 5 // 2 for n in range(2_000)])])
+@pytest.mark.parametrize(
+    ("count", "expected"), [(40, range(40)), (5_000, [n * 5 // 2 for n in range(2_000)])]
+)
 def test_large_sets_are_thinned_evenly(make_stream, count, expected):
     stream = make_stream(np.zeros((count, 1, 1, 1), np.uint8), np.zeros(count))
     assert _spread(stream).tolist() == list(expected)

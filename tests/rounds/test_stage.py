@@ -116,7 +116,9 @@ def test_a_method_of_ones_own_trains_the_average(taught: Any, digit_simulation: 
     assert not average.parameters.equal(made.state.server.parameters)
 
 
-def test_it_goes_on_from_a_state_and_with_statistics_that_are_frozen(taught: Any, assert_same_run: Any) -> None:
+def test_it_goes_on_from_a_state_and_with_statistics_that_are_frozen(
+    taught: Any, assert_same_run: Any
+) -> None:
     """What is kept in memory is made again."""
     settings = {"rounds": 3, "training": {"batch_size": 8, "freeze_batch_norm": 1}}
     whole, part = taught(**settings), taught(**settings)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from vhl.rounds.workshop import Workshop
-from vhl.training.capture import REHEARSALS, Captured, Place
+from vhl.rounds.local import Shared
+from vhl.training.static import REHEARSALS, Place
 
 from vhl.algorithms.fedavg import FedAvg
 from vhl.config.registry import available
@@ -216,7 +216,7 @@ def test_what_cannot_be_captured_runs_eagerly_and_says_so(
 class _Garbage:
     """What only the collector throws away, and a graph with it."""
 
-    def __init__(self, graph: Captured) -> None:
+    def __init__(self, graph: Callable[[], None]) -> None:
         self.graph, self.itself = graph, self
 
 
@@ -226,7 +226,7 @@ def test_a_graph_that_goes_away_does_not_spoil_the_one_being_recorded() -> None:
     def add() -> None:
         number.add_(1)
 
-    old = [Captured(add, place) for _ in range(REHEARSALS + 1)]
+    old = [place.record(add) for _ in range(REHEARSALS + 1)]
 
     def step() -> None:
         add()
@@ -236,7 +236,7 @@ def test_a_graph_that_goes_away_does_not_spoil_the_one_being_recorded() -> None:
     thresholds = gc.get_threshold()
     gc.set_threshold(10)
     try:
-        new = Captured(step, place)
+        new = place.record(step)
     finally:
         gc.set_threshold(*thresholds)
     number.zero_()
@@ -259,15 +259,14 @@ def test_runs_side_by_side_are_the_same_runs(make: Make) -> None:
     engine = {"deterministic": True, "precision": "bf16"}
     variants = [{"objective": "plain"}, {"objective": "vhl"}, {"objective": "vhl", "seeds": {"batches": 1}}]
     alone = [finish(make(**variant, engine=engine)) for variant in variants]
-    workshop = Workshop()
-    running = [make(**variant, engine=engine, workshop=workshop) for variant in variants]
-    assert running[0].lanes is running[1].lanes is running[2].lanes
+    shared = Shared()
+    running = [make(**variant, engine=engine, shared=shared) for variant in variants]
+    assert len({id(simulation.federation.lanes) for simulation in running}) == 1
     records = [0, 0, 0]
     while records != [3, 3, 3]:
         for number, simulation in enumerate(running):
             if records[number] < 3 and simulation.poll() is not None:
                 records[number] += 1
-        running[0].lanes.pump()
     for simulation, expected in zip(running, alone, strict=True):
         server = simulation.state.server
         assert same((server.parameters.cpu(), server.buffers.cpu()), expected)

@@ -21,6 +21,7 @@ from vhl.experiment import Engine, Training
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
+from vhl.rounds.simulation import Simulation
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Precision
 from vhl.training.static import REHEARSALS, Place, Work
@@ -49,17 +50,18 @@ def make_task() -> Callable[..., Task]:
 
     def make(build: Callable[[], nn.Module], natural: Stream, **settings: Any) -> Task:
         training = Training(**{"lr": 0.1, "weight_decay": 0.0, **settings.pop("training", {})})
-        defaults = {"virtual": None, "classes": 3, "objective": Plain(), "algorithm": FedAvg(), "seed": 0}
-        return Task(
-            build=build,
-            network=str(build),
-            precision=Precision(CPU, "fp32"),
-            natural=natural,
-            features={"last": 16},
-            training=training,
-            sizes=(len(natural),),
-            **{**defaults, **settings},
-        )
+        defaults = {
+            "precision": Precision(CPU, "fp32"),
+            "virtual": None,
+            "classes": 3,
+            "features": {"last": 16},
+            "objective": Plain(),
+            "algorithm": FedAvg(),
+            "seed": 0,
+            "sizes": (len(natural),),
+        }
+        known = {"build": build, "network": str(build), "natural": natural, "training": training}
+        return Task(**{**defaults, **known, **settings})
 
     return make
 
@@ -167,6 +169,18 @@ def jobs_of() -> Callable[..., list[Job]]:
         return [Job(client, round_, torch.arange(count), 0.1, {}) for client, count in clients]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def parts_of() -> Callable[..., list[Tensor]]:
+    """The training images of each client of a simulation, as indices."""
+
+    def deal(simulation: Simulation) -> list[Tensor]:
+        experiment, seed = simulation.experiment, simulation.experiment.seeds.data
+        dataset = experiment.data.load(simulation.setup.directory, seed)
+        return [torch.from_numpy(part) for part in experiment.partition.assign(dataset, seed)]
+
+    return deal
 
 
 @pytest.fixture(scope="session")

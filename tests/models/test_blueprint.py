@@ -107,7 +107,12 @@ class _Kind(Model):
 
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [("cosine", "is none"), ("hidden", "is none"), ("after", "_Kind has "), ("no bias", "_Kind has head.weight.")],
+    [
+        ("cosine", "is none"),
+        ("hidden", "is none"),
+        ("after", "_Kind has "),
+        ("no bias", "_Kind has head.weight."),
+    ],
 )
 def test_a_classifier_that_is_not_linear_is_refused(complains, kind, words):
     with complains("linear classifier", words):

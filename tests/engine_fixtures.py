@@ -119,11 +119,11 @@ def torch_training() -> Callable[..., None]:
 
 
 class _Foreign(nn.Module):
-    """A network with layers and chance of its own."""
+    """A network of other layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(128, 6))
+        self.layers = nn.Sequential(nn.Flatten(), layer, nn.Linear(128, 6))
 
     def forward(self, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         return {"last": images}, self.layers(images)
@@ -131,14 +131,16 @@ class _Foreign(nn.Module):
 
 def _network(kind: str) -> nn.Module:
     torch.manual_seed(2)
-    return _Foreign() if kind == "foreign" else CNN(width=4, norm=kind).build(6, 2, (8, 8))
+    others = {"foreign": nn.Dropout(0.5), "pytorch": nn.BatchNorm1d(128)}
+    return _Foreign(others[kind]) if kind in others else CNN(width=4, norm=kind).build(6, 2, (8, 8))
 
 
 @pytest.fixture(scope="session")
 def small_task(make_stream: Callable[..., Stream], make_task: Callable[..., Task]) -> Callable[..., Task]:
-    """Clients of up to twenty images in batches of 4; the network is ours or a foreign one.
+    """Clients of up to twenty images in batches of 4; the network is ours or another.
 
-    Ours normalises by ``batch`` or ``group``.
+    Ours normalises by ``batch`` or ``group``; others are ``foreign``, which has chance of its own, and
+    ``pytorch``, whose batch norm is PyTorch's.
     """
     rng = np.random.default_rng(4)
     natural = make_stream(rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 3, 20))

@@ -21,6 +21,7 @@ from vhl.experiment import Engine, Training
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
+from vhl.rounds.simulation import Simulation
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Precision
 from vhl.training.static import REHEARSALS, Place, Work
@@ -49,17 +50,18 @@ def make_task() -> Callable[..., Task]:
 
     def make(build: Callable[[], nn.Module], natural: Stream, **settings: Any) -> Task:
         training = Training(**{"lr": 0.1, "weight_decay": 0.0, **settings.pop("training", {})})
-        defaults = {"virtual": None, "classes": 3, "objective": Plain(), "algorithm": FedAvg(), "seed": 0}
-        return Task(
-            build=build,
-            network=str(build),
-            precision=Precision(CPU, "fp32"),
-            natural=natural,
-            features={"last": 16},
-            training=training,
-            sizes=(len(natural),),
-            **{**defaults, **settings},
-        )
+        defaults = {
+            "precision": Precision(CPU, "fp32"),
+            "virtual": None,
+            "classes": 3,
+            "features": {"last": 16},
+            "objective": Plain(),
+            "algorithm": FedAvg(),
+            "seed": 0,
+            "sizes": (len(natural),),
+        }
+        known = {"build": build, "network": str(build), "natural": natural, "training": training}
+        return Task(**{**defaults, **known, **settings})
 
     return make
 
@@ -117,11 +119,11 @@ def torch_training() -> Callable[..., None]:
 
 
 class _Foreign(nn.Module):
-    """A network with layers and chance of its own."""
+    """A network of other layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(128, 6))
+        self.layers = nn.Sequential(nn.Flatten(), layer, nn.Linear(128, 6))
 
     def forward(self, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         return {"last": images}, self.layers(images)
@@ -129,14 +131,16 @@ class _Foreign(nn.Module):
 
 def _network(kind: str) -> nn.Module:
     torch.manual_seed(2)
-    return _Foreign() if kind == "foreign" else CNN(width=4, norm=kind).build(6, 2, (8, 8))
+    others = {"foreign": nn.Dropout(0.5), "pytorch": nn.BatchNorm1d(128)}
+    return _Foreign(others[kind]) if kind in others else CNN(width=4, norm=kind).build(6, 2, (8, 8))
 
 
 @pytest.fixture(scope="session")
 def small_task(make_stream: Callable[..., Stream], make_task: Callable[..., Task]) -> Callable[..., Task]:
-    """Clients of up to twenty images in batches of 4; the network is ours or a foreign one.
+    """Clients of up to twenty images in batches of 4; the network is ours or another.
 
-    Ours normalises by ``batch`` or ``group``.
+    Ours normalises by ``batch`` or ``group``; others are ``foreign``, which has chance of its own, and
+    ``pytorch``, whose batch norm is PyTorch's.
     """
     rng = np.random.default_rng(4)
     natural = make_stream(rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 3, 20))
@@ -167,6 +171,18 @@ def jobs_of() -> Callable[..., list[Job]]:
         return [Job(client, round_, torch.arange(count), 0.1, {}) for client, count in clients]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def parts_of() -> Callable[..., list[Tensor]]:
+    """The training images of each client of a simulation, as indices."""
+
+    def deal(simulation: Simulation) -> list[Tensor]:
+        experiment, seed = simulation.experiment, simulation.experiment.seeds.data
+        dataset = experiment.data.load(simulation.setup.directory, seed)
+        return [torch.from_numpy(part) for part in experiment.partition.assign(dataset, seed)]
+
+    return deal
 
 
 @pytest.fixture(scope="session")

@@ -215,7 +215,7 @@ def own_evaluator(setup: Setup, lanes: Lanes) -> Evaluator:
     sets = {"test": setup.test, "validation": setup.validation}
     held_out = {name: stream for name, stream in sets.items() if stream is not None}
     model = setup.model(kernels=lanes.kernels)
-    return Evaluator(model, setup.precision, held_out, setup.classes, lanes.static)
+    return Evaluator(model, setup.precision, held_out, setup.classes, lanes.static())
 
 
 class _Flight:

@@ -47,7 +47,7 @@ class Watched(ServerStage):
         self, simulation: Simulation, noise: Sequence[Tensor] = (), accuracies: Sequence[float] = ()
     ) -> None:
         lanes = simulation.federation.lanes
-        super().__init__(simulation.setup, simulation.clients, lanes.static, kernels=False)
+        super().__init__(simulation.setup, simulation.clients, lanes.static(), kernels=False)
         self._noise, self._accuracies = list(noise), list(accuracies)
         self.seen: list[Tensor] = []
         self.states: dict[int, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Rounds that overlap: a GPU begins the next one while this one is evaluated. Here something stands in for it."""
+"""Rounds that overlap: a GPU, or here what stands in for it, begins the next while one is evaluated."""
 
 from __future__ import annotations
 

@@ -49,6 +49,8 @@ class Purpose(IntEnum):
     """What a method does on the server after a round."""
     CONSTANTS = 8
     """What an objective draws once for all clients."""
+    SERVER_ORDER = 9
+    """The order of images that a method trains on on the server."""
 
 
 def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Place, index: Tensor) -> Words:

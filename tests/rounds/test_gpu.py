@@ -30,7 +30,8 @@ CAPTURED = {"capture": True, "kernels": False, "compile": False}
 FUSED = {"capture": True, "kernels": True, "compile": False}
 COMPILED = {"capture": True, "kernels": True, "compile": True}
 WHOLE = {"partition": "iid:4", "training": {"batch_size": 5, "epochs": 2}}
-"""Clients of 20 images, or of 15 where some are for validation: only a whole batch is the same to the bit recorded or not.
+"""Clients of 20 images, or of 15 where others are for validation: whole batches alone, which are the same to
+the bit recorded or not.
 
 A short one is weighed where it is recorded and cut where it is not, which differs in rounding, and in what a
 network draws in it.

@@ -54,7 +54,7 @@ def overlapped(gpu, digit_simulation):
     def make(lanes=None, **settings):
         made = digit_simulation(**{**EVERYTHING, **settings})
         lanes = lanes or gpu.lanes()
-        clients = _Clients(made.setup, made.clients._data, lanes)
+        clients = _Clients(made.setup, made.clients.data, lanes)
         federation = replace(made.federation, clients=clients, lanes=lanes)
         return Simulation(made.experiment, federation=federation)
 

@@ -181,7 +181,7 @@ def test_an_error_in_the_middle_keeps_what_was_done(
     def federate(experiment: Experiment) -> Federation:
         made = local(experiment, data_dir)
         assert isinstance(made.clients, LocalClients)
-        failing = _Fails(made.setup, made.clients._data, made.lanes)
+        failing = _Fails(made.setup, made.clients.data, made.lanes)
         return replace(made, clients=failing) if experiment.name == "b" else made
 
     told = story(list(together(sessions(federate=federate), 2)))

@@ -169,7 +169,7 @@ class LocalClients(Clients):
 
     def __init__(self, setup: Setup, data: ClientData, lanes: Lanes) -> None:
         self.lanes, self.task = lanes, task_of(setup, data)
-        self._setup, self._data = setup, data
+        self._setup, self.data = setup, data
         self._is_open = False
         self._evaluator: Evaluator | None = None
 
@@ -181,13 +181,13 @@ class LocalClients(Clients):
         if not self._is_open:
             self.lanes.open(self.task)
             self._is_open = True
-        parts = self._data.parts
+        parts = self.data.parts
         jobs = [Job(o.client, o.round, parts[o.client], o.rate, o.state) for o in orders]
         return _Flight(self.lanes, self.lanes.submit(self.task, jobs, server))
 
     def train_one(self, order: Order, server: Server) -> Outcome:
         """The one client that is here, whatever its number among all."""
-        (samples,) = self._data.parts
+        (samples,) = self.data.parts
         job = Job(order.client, order.round, samples, order.rate, order.state)
         (outcome,) = self.lanes.train(self.task, [job], server)
         return outcome
@@ -201,8 +201,8 @@ class LocalClients(Clients):
         setup = self._setup
         model = setup.model(kernels=self.lanes.kernels)
         model.load(server.parameters, server.buffers)
-        every = torch.cat([*self._data.parts])
-        return moments(model, self._data.images.plain(), every, setup.classes, setup.precision)
+        every = torch.cat([*self.data.parts])
+        return moments(model, self.data.images.plain(), every, setup.classes, setup.precision)
 
     def close(self) -> None:
         if self._is_open:

@@ -12,9 +12,10 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
+from vhl.training.stream import Stream
+
 from vhl.data.images import ImageSet, ImageStream
 from vhl.training._kernels import make_images, sgd
-from vhl.training.stream import Stream
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

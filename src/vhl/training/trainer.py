@@ -73,7 +73,7 @@ class Trainer:
             self._short = partial(_step_at, place, self)
 
     def begin(self, job: Job, task: Task, server: Server, schedule: Schedule) -> None:
-        """Put a client's start in place; its task takes the steps of this trainer's, but from its own seed."""
+        """Put a client's start in place; its task takes this trainer's steps, with a seed of its own."""
         self.model.load(server.parameters, server.buffers)
         own = dict(job.state)
         momentum = own.pop(MOMENTUM, None)

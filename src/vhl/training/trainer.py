@@ -188,7 +188,7 @@ def _fewest_images(task: Task, module: nn.Module) -> int:
 
     Then a filler keeps it company, without weight in the loss.
     """
-    if can_weigh(module) or task.virtual_batch is not None:
+    if not task.has_short_batches or task.virtual_batch is not None or can_weigh(module):
         return 1
     height, width, channels = task.natural.shape
     image = torch.zeros(1, channels, height, width, dtype=task.precision.compute_dtype, device=task.device)

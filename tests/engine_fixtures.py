@@ -146,8 +146,8 @@ def small_task(make_stream: Callable[..., Stream], make_task: Callable[..., Task
     natural = make_stream(rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 3, 20))
 
     def make(network: str = "batch", **settings: Any) -> Task:
-        defaults = {"training": {"batch_size": 4}, "sizes": (20, 7)}
-        return make_task(partial(_network, network), natural, **{**defaults, **settings})
+        defaults = {"natural": natural, "training": {"batch_size": 4}, "sizes": (20, 7)}
+        return make_task(partial(_network, network), **{**defaults, **settings})
 
     return make
 
@@ -191,7 +191,7 @@ def begin() -> Callable[..., None]:
 
     def start(trainer: Trainer, job: Job, server: Server) -> None:
         (schedule,) = trainer.task.schedules([job])
-        trainer.begin(job, server, schedule)
+        trainer.begin(job, trainer.task, server, schedule)
 
     return start
 

@@ -213,7 +213,7 @@ def outcomes(task, job, frozen=False):
         trainer = Trainer(Step(task), frozen=frozen)
         server = Server(trainer.model.parameters.clone(), trainer.model.buffers.clone())
         (schedule,) = task.schedules([job])
-        trainer.begin(job, server, schedule)
+        trainer.begin(job, task, server, schedule)
         for _ in range(task.steps(len(job.samples))):
             trainer.step(weigh=True) if weigh else trainer.next()
         found.append(trainer.finish(job, task))
@@ -268,29 +268,32 @@ def test_one_image_of_one_pixel_at_the_last_batch_norm(make):
     assert not after[step].allclose(before[step] * 0.9, atol=1e-3)
 
 
-def test_a_network_with_layers_of_pytorch_s_own_uses_the_rows_that_are_there(make):
-    """It cannot weigh images, so that a short batch is cut, whatever it runs on."""
+class _Foreign(nn.Module):
+    """A network with a layer of PyTorch's own that counts all images alike."""
 
-    class Foreign(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(3)
-            self.body, self.head = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(128)), nn.Linear(128, 3)
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.body, self.head = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(128)), nn.Linear(128, 3)
 
-        def forward(self, images):
-            features = self.body(images)
-            return {"last": features}, self.head(features)
+    def forward(self, images):
+        features = self.body(images)
+        return {"last": features}, self.head(features)
 
-    task, job = replace(make(Plain()), build=Foreign), Job(7, 3, torch.arange(6), 0.1, {})
-    module, trainer = Foreign().double().train(), Trainer(Step(task))
-    server = Server(trainer.model.parameters.clone(), trainer.model.buffers.clone())
+
+@pytest.mark.parametrize("count", [6, 9])
+def test_a_network_that_cannot_weigh_images_uses_those_that_are_there(make, count):
+    """But the ninth sample alone has no deviation: the first again is beside it, and not in the loss."""
+    task, job = replace(make(Plain()), build=_Foreign), Job(7, 3, torch.arange(count), 0.1, {})
+    module, trainer = _Foreign().double().train(), Trainer(Step(task))
     optimizer = torch.optim.SGD(module.parameters(), 0.1, 0.5, weight_decay=0.1)
+    server = Server(trainer.model.parameters.clone(), trainer.model.buffers.clone())
     (schedule,) = task.schedules([job])
-    trainer.begin(job, server, schedule)
-    for step, rows in enumerate((4, 2, 4, 2)):
-        images, labels = batch(task, schedule, step, rows)
+    trainer.begin(job, task, server, schedule)
+    for step, rows in enumerate(task.rows(count)):
+        images, labels = batch(task, schedule, step, max(rows, 2))
         optimizer.zero_grad()
-        F.cross_entropy(module(images)[1], labels).backward()
+        F.cross_entropy(module(images)[1][:rows], labels[:rows]).backward()
         optimizer.step()
         trainer.next()
     expected = trainer.model.layout.pack(module.state_dict())

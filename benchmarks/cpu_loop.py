@@ -54,16 +54,16 @@ class PlainLoop:
     """FedAvg, with VHL where asked, written for this one experiment."""
 
     def __init__(self, simulation: Simulation) -> None:
-        problem, settings = simulation.problem, simulation.experiment
+        setup, data, settings = simulation.setup, simulation.clients.data, simulation.experiment
         self.settings = settings.training
         self.vhl = settings.objective.name == "vhl"
-        self.server = problem.initial().to(memory_format=torch.channels_last)
+        self.server = setup.blueprint.start().to(memory_format=torch.channels_last)
         self.worker = copy.deepcopy(self.server)
-        self.images, self.labels = _tensors(problem.dataset.train)
-        self.test_images, self.test_labels = _tensors(problem.dataset.test)
-        self.parts = [torch.from_numpy(part) for part in problem.parts]
-        if problem.virtual is not None:
-            self.virtual, self.virtual_labels = _tensors(problem.virtual.images)
+        self.images, self.labels = _tensors(data.dataset.train)
+        self.test_images, self.test_labels = _tensors(data.dataset.test)
+        self.parts = data.parts
+        if setup.virtual is not None:
+            self.virtual, self.virtual_labels = _tensors(setup.virtual.images)
 
     def round(self) -> None:
         start = copy.deepcopy(self.server.state_dict())

@@ -17,25 +17,26 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
-from vhl.rounds.problem import Problem
 
 from vhl.algorithms.base import Server
 from vhl.config.sections import Training
 from vhl.errors import VHLError
+from vhl.rounds.local import local
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors
-from vhl.training.step import plain_pieces
+from vhl.training.step import Step
 from vhl.training.task import Job
 from vhl.training.trainer import Trainer
 
 
-def curvature(trainer: Trainer) -> float:
-    """How much the loss of a trainer's next step bends at most: the largest eigenvalue of its Hessian.
+def curvature(trainer: Trainer, rows: int) -> float:
+    """How much the loss of a trainer's next step, on so many natural images, bends at most.
 
-    What the objective holds fixed, as VHL's pull does virtual features, is held fixed here too.
+    It is the largest eigenvalue of the Hessian. What the objective holds fixed, as VHL's pull does virtual
+    features, is held fixed here too.
     """
     weights = list(trainer.model.module.parameters())
-    loss, _ = trainer.loss()
+    loss, _ = trainer.loss(rows)
     gradient = _joined(torch.autograd.grad(loss, weights, create_graph=True))
 
     def product(direction: np.ndarray) -> np.ndarray:
@@ -66,21 +67,22 @@ def of_clients(run: RunFolder, which: str, data_dir: Path | None = None) -> Iter
     Those of a batch are left out where images count by share: that layer has no second derivative.
     """
     experiment = run.experiment().with_(device="cpu", engine={"precision": "fp32"})
-    problem = Problem(experiment, data_dir)
-    task = problem.task()
-    trainers = {"fixed": Trainer(task, plain_pieces(task), frozen=True)}
-    if getattr(experiment.objective, "batch_norm_share", None) is None:
-        trainers["batch"] = Trainer(task, plain_pieces(task))
+    clients = local(experiment, data_dir).clients
+    task = clients.task
+    trainers = {"fixed": Trainer(Step(task), frozen=True)}
+    if task.virtual_batch is None or task.virtual_batch.share is None:
+        trainers["batch"] = Trainer(Step(task))
     layout = trainers["fixed"].model.layout
     parameters, buffers = layout.pack(saved_tensors(run, which, layout))
     server = Server(parameters, buffers, experiment.algorithm.server_state(parameters))
-    for client, samples in enumerate(problem.parts):
+    for client, samples in enumerate(clients.data.parts):
         state = experiment.algorithm.client_state(server)
         job = Job(client, experiment.rounds, samples, experiment.training.lr, state)
-        plan = {name: torch.as_tensor(rows) for name, rows in task.plan(job.round, client, samples).items()}
+        (schedule,) = task.schedules([job])
         for trainer in trainers.values():
-            trainer.begin(job, server, plan)
-        yield {name: curvature(trainer) for name, trainer in trainers.items()}
+            trainer.begin(job, server, schedule)
+        first, *_ = task.rows(len(samples))
+        yield {name: curvature(trainer, first) for name, trainer in trainers.items()}
 
 
 def main() -> None:

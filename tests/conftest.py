@@ -17,8 +17,6 @@ from pydantic import PrivateAttr
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
-from vhl.rounds.problem import Problem
-from vhl.rounds.workshop import Workshop
 
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source
@@ -26,6 +24,7 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.base import Batch, Objective, weighted_mean
+from vhl.rounds.local import Shared, local
 from vhl.rounds.simulation import Simulation
 from vhl.runs.checkpoint import State
 from vhl.runs.record import Record
@@ -192,7 +191,7 @@ def digit_simulation(
         *,
         on_note: Callable[[str], None] = lambda note: None,
         state: State | None = None,
-        workshop: Workshop | None = None,
+        shared: Shared | None = None,
         **settings: Any,
     ) -> Simulation:
         defaults: dict[str, Any] = {
@@ -209,8 +208,9 @@ def digit_simulation(
         }
         if settings.get("objective") == "vhl":
             settings["objective"] = {"name": "vhl", "virtual_batch": 6}
-        problem = Problem(Experiment(**{**defaults, **settings}), folder, workshop=workshop)
-        return Simulation(problem.experiment, problem=problem, state=state, on_note=on_note)
+        experiment = Experiment(**{**defaults, **settings})
+        federation = local(experiment, folder, shared=shared, on_note=on_note)
+        return Simulation(experiment, federation=federation, state=state)
 
     return make
 

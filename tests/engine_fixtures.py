@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,19 +12,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from vhl.training.capture import REHEARSALS, Place
-from vhl.training.stream import Stream
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
+from vhl.chance import Purpose, words
 from vhl.config.sections import Engine, Training
 from vhl.data.images import ImageSet, ImageStream
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
-from vhl.training import lanes, recipe
+from vhl.rounds.simulation import Simulation
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Precision
+from vhl.training.static import REHEARSALS, Place, Work
+from vhl.training.streams import Stream
 from vhl.training.task import Job, Outcome, Task
 from vhl.training.trainer import Trainer
 
@@ -49,17 +50,18 @@ def make_task() -> Callable[..., Task]:
 
     def make(build: Callable[[], nn.Module], natural: Stream, **settings: Any) -> Task:
         training = Training(**{"lr": 0.1, "weight_decay": 0.0, **settings.pop("training", {})})
-        defaults = {"virtual": None, "classes": 3, "objective": Plain(), "algorithm": FedAvg(), "seed": 0}
-        return Task(
-            build=build,
-            network=str(build),
-            precision=Precision(CPU, "fp32"),
-            natural=natural,
-            features={"last": 16},
-            training=training,
-            longest=len(natural),
-            **{**defaults, **settings},
-        )
+        defaults = {
+            "precision": Precision(CPU, "fp32"),
+            "virtual": None,
+            "classes": 3,
+            "features": {"last": 16},
+            "objective": Plain(),
+            "algorithm": FedAvg(),
+            "seed": 0,
+            "sizes": (len(natural),),
+        }
+        known = {"build": build, "network": str(build), "natural": natural, "training": training}
+        return Task(**{**defaults, **known, **settings})
 
     return make
 
@@ -77,41 +79,37 @@ def as_input() -> Callable[..., Tensor]:
 
 @pytest.fixture(scope="session")
 def passes() -> Callable[..., list[np.ndarray]]:
-    """The batches of one client's round as sample numbers, the last of an epoch filled up from its start."""
+    """The batches of one client's round as sample numbers; the last of an epoch may be short."""
 
     def draw(
         seed: int, round_: int, client: int, count: int, batch: int, epochs: int = 1
     ) -> list[np.ndarray]:
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(round_, client)))
-        orders = [rng.permutation(count) for _ in range(epochs)]
-        steps = -(-count // batch)
-        filled = [np.concatenate([order] * (batch + 1))[: steps * batch] for order in orders]
-        return [one for order in filled for one in np.split(order, steps)]
+        found: list[np.ndarray] = []
+        for epoch in range(epochs):
+            keys, *_ = words(seed, Purpose.NATURAL, round_, client, epoch, torch.arange(count))
+            order = np.argsort(keys.numpy(), kind="stable")
+            found += [order[start : start + batch] for start in range(0, count, batch)]
+        return found
 
     return draw
 
 
 @pytest.fixture(scope="session")
 def torch_training() -> Callable[..., None]:
-    """An ordinary PyTorch loop: only the ``real`` first rows of a batch enter the loss."""
+    """An ordinary PyTorch loop over batches of sample numbers."""
 
     def train(
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
         images: Tensor,
         labels: Tensor,
-        batches: list[np.ndarray],
-        count: int,
+        batches: Sequence[np.ndarray],
     ) -> None:
         module.train()
-        per_epoch = -(-count // len(batches[0]))
-        for number, index in enumerate(batches):
-            left = count - (number % per_epoch) * len(index)
-            real = min(len(index), left)
+        for index in batches:
             _, logits = module(images[index])
-            loss = cross_entropy(logits[:real], labels[index[:real]])
             optimizer.zero_grad()
-            loss.backward()
+            cross_entropy(logits, labels[index]).backward()
             optimizer.step()
 
     return train
@@ -121,11 +119,11 @@ def torch_training() -> Callable[..., None]:
 
 
 class _Foreign(nn.Module):
-    """A network with layers and chance of its own."""
+    """A network of other layers."""
 
-    def __init__(self) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(128, 6))
+        self.layers = nn.Sequential(nn.Flatten(), layer, nn.Linear(128, 6))
 
     def forward(self, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         return {"last": images}, self.layers(images)
@@ -133,20 +131,23 @@ class _Foreign(nn.Module):
 
 def _network(kind: str) -> nn.Module:
     torch.manual_seed(2)
-    return _Foreign() if kind == "foreign" else CNN(width=4, norm=kind).build(6, 2, (8, 8))
+    others = {"foreign": nn.Dropout(0.5), "pytorch": nn.BatchNorm1d(128)}
+    return _Foreign(others[kind]) if kind in others else CNN(width=4, norm=kind).build(6, 2, (8, 8))
 
 
 @pytest.fixture(scope="session")
 def small_task(make_stream: Callable[..., Stream], make_task: Callable[..., Task]) -> Callable[..., Task]:
-    """Clients of up to twenty images in batches of 4; the network is ours or a foreign one.
+    """Clients of up to twenty images in batches of 4; the network is ours or another.
 
-    Ours normalises by ``batch`` or ``group``.
+    Ours normalises by ``batch`` or ``group``; others are ``foreign``, which has chance of its own, and
+    ``pytorch``, whose batch norm is PyTorch's.
     """
     rng = np.random.default_rng(4)
     natural = make_stream(rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 3, 20))
 
     def make(network: str = "batch", **settings: Any) -> Task:
-        return make_task(partial(_network, network), natural, **{"training": {"batch_size": 4}, **settings})
+        defaults = {"natural": natural, "training": {"batch_size": 4}, "sizes": (20, 7)}
+        return make_task(partial(_network, network), **{**defaults, **settings})
 
     return make
 
@@ -163,12 +164,34 @@ def server_of() -> Callable[..., Server]:
 
 
 @pytest.fixture(scope="session")
+def jobs_of() -> Callable[..., list[Job]]:
+    """Jobs of clients, each with a number and how many images it has: the task's first ones."""
+
+    def make(*clients: tuple[int, int], round_: int = 0) -> list[Job]:
+        return [Job(client, round_, torch.arange(count), 0.1, {}) for client, count in clients]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def parts_of() -> Callable[..., list[Tensor]]:
+    """The training images of each client of a simulation, as indices."""
+
+    def deal(simulation: Simulation) -> list[Tensor]:
+        experiment, seed = simulation.experiment, simulation.experiment.seeds.data
+        dataset = experiment.data.load(simulation.setup.directory, seed)
+        return [torch.from_numpy(part) for part in experiment.partition.assign(dataset, seed)]
+
+    return deal
+
+
+@pytest.fixture(scope="session")
 def begin() -> Callable[..., None]:
     """Gives a trainer a job."""
 
     def start(trainer: Trainer, job: Job, server: Server) -> None:
-        plan = trainer.task.plan(job.round, job.client, job.samples)
-        trainer.begin(job, server, {name: torch.from_numpy(rows) for name, rows in plan.items()})
+        (schedule,) = trainer.task.schedules([job])
+        trainer.begin(job, trainer.task, server, schedule)
 
     return start
 
@@ -180,120 +203,96 @@ def train(begin: Callable[..., None]) -> Callable[..., Outcome]:
     def run(trainer: Trainer, job: Job, server: Server, step: Callable[[], None] | None = None) -> Outcome:
         begin(trainer, job, server)
         for _ in range(trainer.task.steps(len(job.samples))):
-            (step or trainer.step)()
+            (step or trainer.next)()
         return trainer.finish(job, trainer.task)
 
     return run
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Rounds and clients whose chance was drawn, in order."""
-    found, plan = [], Task.plan
-
-    def noted(task: Task, round_: int, client: int, samples: np.ndarray) -> dict[str, np.ndarray]:
-        found.append((round_, client))
-        return plan(task, round_, client, samples)
-
-    monkeypatch.setattr(Task, "plan", noted)
-    return found
-
-
 # --- what stands in for a GPU --------------------------------------------------------------------------
 
 
-class FakePlace(Place):
-    """A place whose stream does nothing; its chance is a generator of the CPU."""
-
-    def __init__(self, number: int = 0, event: Callable[[], Any] | None = None) -> None:
-        self.number, self.chance = number, torch.Generator()
-        self.stream = SimpleNamespace(
-            device=GPU, wait_stream=lambda other: None, synchronize=lambda: None, record_event=event
-        )
-
-
 class FakeGPU:
-    """Streams whose work is done at once, but seen to be done only when ``through`` says so."""
+    """Places whose work is done at once, but seen to be done only when ``through`` says so."""
 
     def __init__(self) -> None:
         self.through = True
         self.steps: Counter[int] = Counter()
-        """Replays of captured steps, by lane."""
+        """Replays of recorded work, by lane."""
         self.places: list[FakePlace] = []
         self.free, self.need = 100, 10
         """Memory, and what a lane takes of it."""
         self.fits, self.refused = 100, 0
         """Lanes that find memory, and how often another was told that there is none."""
 
-    def lanes(self, **engine: Any) -> Lanes:
-        return Lanes(Engine(**engine), Precision(GPU, "fp32"))
+    def lanes(self, on_note: Callable[[str], None] = lambda note: None, **engine: Any) -> Lanes:
+        """Lanes that run as on this GPU; there are no kernels."""
+        return Lanes(Engine(**{"kernels": False, **engine}), Precision(GPU, "fp32"), on_note, self.place)
 
-    def place(self, device: torch.device) -> FakePlace:
+    def place(self, device: torch.device = GPU) -> FakePlace:
         assert device == GPU
-        self.places.append(FakePlace(len(self.places), self.event))
+        self.places.append(FakePlace(self, len(self.places)))
         return self.places[-1]
 
-    def event(self, **_: Any) -> Any:
-        seen = [self.through]
+
+class FakePlace(Place):
+    """A place without a stream; its chance is a generator of the CPU."""
+
+    def __init__(self, gpu: FakeGPU, number: int) -> None:
+        self.gpu, self.number, self.chance = gpu, number, torch.Generator()
+        self._has_memory = False
+
+    @contextmanager
+    def enqueue(self) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def own_chance(self) -> Iterator[None]:
+        before = torch.get_rng_state()
+        torch.set_rng_state(self.chance.get_state())
+        try:
+            yield
+        finally:
+            self.chance.set_state(torch.get_rng_state())
+            torch.set_rng_state(before)
+
+    def event(self, *, timed: bool = False) -> Any:
+        seen = [self.gpu.through]
 
         def query() -> bool:
-            seen[0] = seen[0] or self.through
+            seen[0] = seen[0] or self.gpu.through
             return seen[0]
 
-        return SimpleNamespace(query=query, record=lambda stream: None)
+        return SimpleNamespace(query=query)
 
-    def captured(self, function: Callable[[], None], place: FakePlace) -> Callable[[], None]:
-        if place.number >= self.fits:
-            self.refused += 1
+    def record(self, work: Work) -> Work:
+        """Work is rehearsed as on a GPU; a replay does it again."""
+        if self.number >= self.gpu.fits:
+            self.gpu.refused += 1
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        self.free -= self.need
-
-        def once() -> None:
-            with _numbers_from(place.chance):
-                function()
-
+        if not self._has_memory:
+            self._has_memory = True
+            self.gpu.free -= self.gpu.need
         for _ in range(REHEARSALS):
-            once()
+            with self.own_chance():
+                work()
 
         def replay() -> None:
-            self.steps[place.number] += 1
-            once()
+            self.gpu.steps[self.number] += 1
+            with self.own_chance():
+                work()
 
         return replay
 
 
-@contextmanager
-def _numbers_from(generator: torch.Generator) -> Iterator[None]:
-    """As on a GPU: PyTorch's own chance is this generator's for a while."""
-    before = torch.get_rng_state()
-    torch.set_rng_state(generator.get_state())
-    try:
-        yield
-    finally:
-        generator.set_state(torch.get_rng_state())
-        torch.set_rng_state(before)
-
-
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> FakePlace:
-    """Where steps run as on a GPU."""
-    monkeypatch.setattr(recipe, "random_numbers_from", _numbers_from)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: None)
-    return FakePlace()
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch, place: FakePlace) -> FakeGPU:
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGPU:
     """Lanes made by ``gpu.lanes()`` run as on a GPU."""
     fake = FakeGPU()
-    monkeypatch.setattr(lanes, "Place", fake.place)
-    monkeypatch.setattr(lanes, "_PAUSE", 0)
-    monkeypatch.setattr(lanes, "has_triton", lambda: False)
-    monkeypatch.setattr(recipe, "Captured", fake.captured)
-    monkeypatch.setattr(torch.cuda, "Event", fake.event)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (fake.free, 100))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 100 - fake.free)
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     return fake

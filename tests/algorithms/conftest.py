@@ -2,9 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
+
+from vhl.experiment import Experiment
+from vhl.rounds.sampling import sample
 
 Correction = Callable[[np.ndarray], np.ndarray | float]
 SIZES = (5, 2, 9, 3)
@@ -34,12 +39,11 @@ def _nothing(weights: np.ndarray) -> float:
 class Federation:
     """Four clients with 5, 2, 9 and 3 random points (2, 1, 3 and 1 batches an epoch), three of them a round.
 
-    :meth:`train` is local training on ½‖w − x‖² in float64, written from the formulas alone; the batches are
-    the passes drawn from ``SeedSequence(seed, spawn_key=(round, client))``.
+    :meth:`train` is local training on ½‖w − x‖² in float64, written from the formulas alone.
     """
 
-    def __init__(self) -> None:
-        rng = np.random.default_rng(7)
+    def __init__(self, passes: Callable[..., list[np.ndarray]]) -> None:
+        self._passes, rng = passes, np.random.default_rng(7)
         self.points = [rng.integers(0, 256, (size, 3)) for size in SIZES]
         self.settings = {
             "clients_per_round": 3,
@@ -62,20 +66,29 @@ class Federation:
         correction: Correction = _nothing,
     ) -> Local:
         """``pull(w)`` joins each gradient; ``correction(w)`` times the rate is taken off after each step."""
-        rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(round_, client)))
-        orders = [rng.permutation(SIZES[client]) for _ in range(EPOCHS)]
-        rate, weights, velocity, steps = LR * DECAY**round_, start, np.zeros(3), 0
-        for order in orders:
-            for first in range(0, len(order), BATCH):
-                mean = self.points[client][order[first : first + BATCH]].mean(0)
-                gradient = weights - mean + WEIGHT_DECAY * weights + pull(weights)
-                velocity = MOMENTUM * velocity + gradient
-                weights = weights - rate * velocity
-                weights = weights - rate * correction(weights)
-                steps += 1
-        return Local(weights, SIZES[client], steps, rate)
+        batches = self._passes(0, round_, client, SIZES[client], BATCH, EPOCHS)
+        rate, weights, velocity = LR * DECAY**round_, start, np.zeros(3)
+        for batch in batches:
+            gradient = weights - self.points[client][batch].mean(0) + WEIGHT_DECAY * weights + pull(weights)
+            velocity = MOMENTUM * velocity + gradient
+            weights = weights - rate * velocity
+            weights = weights - rate * correction(weights)
+        return Local(weights, SIZES[client], len(batches), rate)
 
 
 @pytest.fixture(scope="session")
-def federation() -> Federation:
-    return Federation()
+def federation(passes: Callable[..., list[np.ndarray]]) -> Federation:
+    return Federation(passes)
+
+
+@pytest.fixture(scope="session")
+def first_two() -> dict[str, Any]:
+    """Settings by which clients 0 and 1 of four take part in each of the first two rounds."""
+
+    def settings(seed: int) -> dict[str, Any]:
+        return {"clients_per_round": 2, "seeds": {"sampling": seed}}
+
+    def fits(seed: int) -> bool:
+        return all(sample(Experiment(**settings(seed)), round_, 4) == [0, 1] for round_ in range(2))
+
+    return settings(next(filter(fits, count())))

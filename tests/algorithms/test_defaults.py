@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from vhl.algorithms.base import Calibration
 from vhl.experiment import Experiment
 
 SAMPLES = {"weighting": "samples"}  # McMahan et al., algorithm 1: n_k / n
@@ -42,8 +41,3 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_are_the_papers(name: str) -> None:
     assert Experiment(algorithm=name).algorithm.model_dump(exclude={"name"}) == DEFAULTS[name]
-
-
-def test_ccvr_s_options_reach_its_stage() -> None:
-    expected = Calibration(per_class=2_000, epochs=10, lr=0.01, batch=64)
-    assert Experiment(algorithm="ccvr").algorithm.calibration == expected

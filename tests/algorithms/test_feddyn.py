@@ -9,13 +9,10 @@ TRAINING = {"lr": 0.5, "momentum": 0.25}
 
 
 @pytest.fixture
-def feddyn(point_simulation, monkeypatch):
-    monkeypatch.setattr("vhl.rounds.simulation.sample", lambda *_: [0, 1])
-
+def feddyn(point_simulation, first_two):
     def make(points, **options):
-        return point_simulation(
-            points, algorithm={"name": "feddyn", "alpha": 0.5, **options}, training=TRAINING
-        )
+        algorithm = {"name": "feddyn", "alpha": 0.5, **options}
+        return point_simulation(points, algorithm=algorithm, training=TRAINING, **first_two)
 
     return make
 

@@ -48,7 +48,7 @@ def test_equal_steps_are_fedavg(digit_simulation):
         np.testing.assert_allclose(
             one.state.server.parameters, other.state.server.parameters, rtol=1e-5, atol=1e-6
         )
-        assert one.problem.natural.counts.sum(1).tolist() == [20] * 4
+        assert one.setup.sizes == (20,) * 4
 
 
 @pytest.mark.parametrize(("keep", "momentum", "notes"), [(True, 0.9, 1), (True, 0.0, 0), (False, 0.9, 0)])

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from vhl.algorithms.moon import MOON
 from vhl.objectives.base import Batch
+from vhl.training.task import Job
 
 
 def _cosine(one: Any, other: Any) -> float:
@@ -63,7 +64,7 @@ def test_half_precision_is_widened_first() -> None:
     assert found.dtype == torch.float32 and float(found) == pytest.approx(expected, rel=1e-5)
 
 
-def test_two_rounds_by_an_independent_loop(digit_simulation: Any) -> None:
+def test_two_rounds_by_an_independent_loop(digit_simulation: Any, parts_of: Any) -> None:
     """Networks of their own for all three roles; images and batches are the engine's."""
     simulation = digit_simulation(
         algorithm={"name": "moon", "mu": 2.0},
@@ -72,10 +73,10 @@ def test_two_rounds_by_an_independent_loop(digit_simulation: Any) -> None:
         training={"batch_size": 8, "lr": 0.05, "lr_decay": 1.0, "momentum": 0.5, "weight_decay": 0.0},
     )
     server = copy.deepcopy(simulation.model.module).double()
-    previous = [copy.deepcopy(server) for _ in range(2)]
+    previous, parts = [copy.deepcopy(server) for _ in range(2)], parts_of(simulation)
     for round_ in range(2):
-        trained = [_train(simulation, round_, client, server, previous[client]) for client in range(2)]
-        sizes = [len(part) for part in simulation.problem.parts]
+        trained = [_train(simulation, round_, n, parts[n], server, previous[n]) for n in range(2)]
+        sizes = simulation.setup.sizes
         mean = {
             name: sum(n * model.state_dict()[name] for n, model in zip(sizes, trained, strict=True))
             / sum(sizes)
@@ -89,24 +90,23 @@ def test_two_rounds_by_an_independent_loop(digit_simulation: Any) -> None:
     assert record.loss["contrast"] > 0
 
 
-def _train(simulation: Any, round_: int, client: int, server: Any, previous: Any) -> Any:
-    task = simulation.task
+def _train(simulation: Any, round_: int, client: int, samples: Tensor, server: Any, previous: Any) -> Any:
+    """Clients of 40 samples: their batches of 8 are whole."""
+    task = simulation.clients.task
     model, server, previous = copy.deepcopy(server).train(), server.eval(), previous.eval()
-    plan = task.plan(round_, client, simulation.problem.parts[client])
-    plan = {name: torch.from_numpy(rows) for name, rows in plan.items()}
+    (schedule,) = task.schedules([Job(client, round_, samples, 0.05, {})])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.5)
-    for step, (index, weights) in enumerate(zip(plan["index"], plan["weights"].double(), strict=True)):
-        chance = {name[8:]: rows[step] for name, rows in plan.items() if name.startswith("natural.")}
-        images = task.natural.batch(index, chance)
+    for step, index in enumerate(schedule["index"]):
+        choices = {name[8:]: rows[step] for name, rows in schedule.items() if name.startswith("natural.")}
+        images = task.natural.batch(index, choices)
         features, logits = model(images)
         with torch.no_grad():
             near, far = (other(images)[0]["last"] for other in (server, previous))
         z = features["last"]
         similarities = torch.stack([torch.cosine_similarity(z, other) for other in (near, far)], 1)
         contrast = -(similarities / 0.5).log_softmax(1)[:, 0]
-        losses = cross_entropy(logits, task.natural.labels[index], reduction="none") + 2 * contrast
         optimizer.zero_grad()
-        ((losses * weights).sum() / weights.sum()).backward()
+        (cross_entropy(logits, task.natural.labels[index]) + 2 * contrast.mean()).backward()
         optimizer.step()
     return model
 
@@ -123,8 +123,8 @@ def test_without_the_term_it_is_fedavg_to_the_bit(digit_simulation: Any) -> None
 
 
 def test_two_more_passes_forward_are_counted_as_compute(digit_simulation: Any) -> None:
-    plain, vhl = (digit_simulation(algorithm="moon", objective=o).problem.compute for o in ("plain", "vhl"))
-    without = digit_simulation(algorithm="fedavg", objective="vhl").problem.compute
+    plain, vhl = (digit_simulation(algorithm="moon", objective=o).setup.compute for o in ("plain", "vhl"))
+    without = digit_simulation(algorithm="fedavg", objective="vhl").setup.compute
     assert plain == pytest.approx(1 + 2 / 3)
     assert vhl > without + 2 / 3
 

@@ -11,13 +11,10 @@ TRAINING = {"lr": 0.5, "momentum": 0.25}
 
 
 @pytest.fixture
-def scaffold(point_simulation, monkeypatch):
-    monkeypatch.setattr("vhl.rounds.simulation.sample", lambda *_: [0, 1])
-
+def scaffold(point_simulation, first_two):
     def make(**options):
-        return point_simulation(
-            [A, B, IDLE, IDLE], algorithm={"name": "scaffold", **options}, training=TRAINING
-        )
+        algorithm = {"name": "scaffold", **options}
+        return point_simulation([A, B, IDLE, IDLE], algorithm=algorithm, training=TRAINING, **first_two)
 
     return make
 

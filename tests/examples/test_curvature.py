@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from vhl.rounds.problem import Problem
 
 from vhl.algorithms.base import Server
 from vhl.config.sections import Training
 from vhl.experiment import Experiment
+from vhl.rounds.local import local
 from vhl.runs.folder import RunFolder
 from vhl.runs.model import saved_tensors
 from vhl.session.session import Session
-from vhl.training.step import plain_pieces
+from vhl.training.step import Step
 from vhl.training.task import Job
 from vhl.training.trainer import Trainer
 
@@ -28,7 +28,7 @@ FILE = Path(__file__).parents[2] / "examples" / "curvature.py"
 SCRIPT = SimpleNamespace(**runpy.run_path(str(FILE)))
 SMOOTH = """
 from torch import nn
-from vhl.models._network import BatchNorm
+from vhl.models.layers.norm import BatchNorm
 
 class Smooth(nn.Module):
     def __init__(self, classes, channels, size):
@@ -85,13 +85,13 @@ def test_descent_on_a_parabola_ends_at_the_limit(momentum: float) -> None:
 def test_a_clients_loss_bends_as_its_gradient_changes(make_run: Make, statistics: str) -> None:
     """All second derivatives from gradients a hair apart, in double precision."""
     run = make_run("naive", None)
-    problem = Problem(run.experiment().with_(engine={"precision": "fp64"}))
-    task = problem.task()
-    trainer = Trainer(task, plain_pieces(task), frozen=statistics == "fixed")
+    clients = local(run.experiment().with_(engine={"precision": "fp64"})).clients
+    trainer = Trainer(Step(clients.task), frozen=statistics == "fixed")
     model = trainer.model
     weights, buffers = (v.double() for v in model.layout.pack(saved_tensors(run, "last", model.layout)))
-    plan = {name: torch.as_tensor(rows) for name, rows in task.plan(1, 0, problem.parts[0]).items()}
-    trainer.begin(Job(0, 1, problem.parts[0], 0.01, {}), Server(weights, buffers, {}), plan)
+    job = Job(0, 1, clients.data.parts[0], 0.01, {})
+    (schedule,) = clients.task.schedules([job])
+    trainer.begin(job, Server(weights, buffers, {}), schedule)
 
     def gradient(at: torch.Tensor) -> np.ndarray:
         model.parameters.copy_(at)

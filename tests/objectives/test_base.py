@@ -3,12 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vhl.objectives.base import Pretraining, weighted_mean
+from vhl.errors import VHLError
+from vhl.objectives.base import Batch, Pretraining, weighted_mean
 from vhl.objectives.naive import Naive
 from vhl.objectives.plain import Plain
 from vhl.objectives.vfa import VFA
 from vhl.objectives.vftl import VFTL
 from vhl.objectives.vhl import VHL
+from vhl.objectives.virtual_batch import VirtualBatch
 
 
 def test_the_weighted_mean_divides_by_the_weights():
@@ -36,8 +38,9 @@ def test_what_each_objective_asks_for_with_ten_natural_classes(
 ):
     assert objective.outputs(10, virtual_classes) == outputs
     assert objective.virtual_targets(torch.tensor([0, 2]), 10).tolist() == targets
-    assert objective.virtual_rows(128) == rows
-    assert objective.virtual_rows(7) == (7 if rows == 128 else rows)
+    assert objective.virtual_images(128) == (VirtualBatch(rows) if rows else None)
+    if rows == 128:
+        assert objective.virtual_images(7) == VirtualBatch(7)
     assert objective.uses_virtual == uses_virtual
 
 
@@ -48,6 +51,25 @@ def test_only_vftl_pretrains(objective):
 
 
 @pytest.mark.parametrize("objective", [Plain(), Naive(), VHL(), VFTL()])
-def test_only_vfa_shares_and_draws(objective):
+def test_only_vfa_shares_constants(objective):
     assert objective.shared(3, {"last": 4}, 0) == {}
-    assert objective.draws(None, 1, 8, 3, {"last": 4}) == {}
+
+
+@pytest.mark.parametrize(
+    ("objective", "taps"),
+    [
+        (Plain(), ("last",)),
+        (Naive(), ("last",)),
+        (VHL(tap="deep"), ("stage4",)),
+        (VFA(tap="stage1"), ("stage1",)),
+    ],
+)
+def test_what_a_loss_reads(objective, taps):
+    assert objective.taps() == taps
+
+
+def test_a_batch_without_chance_says_so():
+    """As of somebody else's loop, where an objective that draws needs a source."""
+    batch = Batch({}, torch.zeros(1, 3), torch.zeros(1, dtype=torch.int64), torch.ones(1), 3)
+    with pytest.raises(VHLError, match="without a source of chance"):
+        batch.normal((2, 3))

@@ -11,15 +11,17 @@ from vhl.objectives.vfa import VFA
 _LENGTHS = {"last": 6, "stage2": 18}
 
 
-def _with_draws(make_batch, objective: VFA, size: int = 9):
-    """A batch with the features that the objective shares and draws."""
+def _with_chance(make_batch, objective: VFA, **more):
+    """A batch with what the objective shares, and the list of the numbers that it draws."""
     shared = objective.shared(4, _LENGTHS, seed=3)
-    draws = objective.draws(np.random.default_rng(0), 2, size, 4, _LENGTHS)
-    return make_batch(
-        outputs=4,
-        shared={"means": torch.from_numpy(shared["means"])},
-        draws={"noise": torch.from_numpy(draws["noise"][1])},
-    )
+    rng, drawn = np.random.default_rng(0), []
+
+    def normal(shape):
+        drawn.append(torch.from_numpy(rng.standard_normal(shape)))
+        return drawn[-1]
+
+    batch = make_batch(outputs=4, shared={"means": torch.from_numpy(shared["means"])}, normal=normal, **more)
+    return batch, drawn
 
 
 @pytest.mark.parametrize(
@@ -34,15 +36,16 @@ def _with_draws(make_batch, objective: VFA, size: int = 9):
 )
 def test_its_terms_are_those_of_section_5_3(make_batch, cross_entropy, contrast, settings):
     objective = VFA(**settings)
-    batch = _with_draws(make_batch, objective)
+    batch, drawn = _with_chance(make_batch, objective)
     terms = {name: term.item() for name, term in objective.loss(batch).items()}
 
-    means, noise = batch.shared["means"].numpy(), batch.draws["noise"].numpy()
-    drawn = [means[c] + settings.get("deviation", 0.05) * noise[c, i] for c in range(4) for i in range(3)]
+    means, (noise,) = batch.shared["means"].numpy(), drawn
+    noise = noise.numpy()
+    targets = [means[c] + settings.get("deviation", 0.05) * noise[c, i] for c in range(4) for i in range(3)]
     features = batch.features["stage2" if "tap" in settings else "last"].detach().numpy().reshape(9, -1)
     temperature = settings["distance"].temperature if "distance" in settings else 0.07
     pull = contrast(
-        np.concatenate([features, drawn]),
+        np.concatenate([features, targets]),
         np.concatenate([batch.labels, np.repeat(np.arange(4), 3)]),
         np.concatenate([batch.weights, np.ones(12)]),
         temperature,
@@ -53,12 +56,12 @@ def test_its_terms_are_those_of_section_5_3(make_batch, cross_entropy, contrast,
     }
 
 
-@pytest.mark.parametrize(
-    ("batch", "classes", "per_class"), [(128, 10, 13), (128, 100, 2), (5, 10, 1), (20, 10, 3)]
-)
-def test_each_step_draws_one_more_than_the_batch_holds_of_a_class(batch, classes, per_class):
-    draws = VFA().draws(np.random.default_rng(0), 7, batch, classes, {"last": 4})
-    assert draws["noise"].shape == (7, classes, per_class, 4)
+@pytest.mark.parametrize(("size", "per_class"), [(0, 3), (9, 3), (12, 4), (128, 33), (3, 1)])
+def test_each_step_draws_one_more_than_a_whole_batch_holds_of_a_class(make_batch, size, per_class):
+    """Of nine natural rows; a short batch draws as much as any other."""
+    batch, drawn = _with_chance(make_batch, VFA(), size=size)
+    VFA().loss(batch)
+    assert [noise.shape for noise in drawn] == [(4, per_class, 6)]
 
 
 def test_class_means_are_uniform_and_depend_on_the_seed_alone():
@@ -77,7 +80,7 @@ def test_class_means_are_uniform_and_depend_on_the_seed_alone():
 def test_drawn_features_surround_their_class_mean(make_batch, recorder, settings, deviation):
     distance, received = recorder
     objective = VFA(distance=distance, **settings)
-    batch = _with_draws(make_batch, objective, size=4_000)
+    batch, _ = _with_chance(make_batch, objective, size=4_000)
     objective.loss(batch)
     *_, drawn, labels = received[0]
     assert torch.bincount(labels).tolist() == [1001] * 4
@@ -89,7 +92,7 @@ def test_drawn_features_surround_their_class_mean(make_batch, recorder, settings
 
 def test_the_pull_trains_natural_features_but_not_fillers(make_batch):
     objective = VFA()
-    batch = _with_draws(make_batch, objective)
+    batch, _ = _with_chance(make_batch, objective)
     (gradient,) = torch.autograd.grad(objective.loss(batch)["calibration"], batch.features["last"])
     assert (gradient[:7] != 0).any(1).all() and (gradient[7:] == 0).all()
 
@@ -98,6 +101,6 @@ def test_the_pull_trains_natural_features_but_not_fillers(make_batch):
 def test_a_distance_of_ones_own_gets_vectors(make_batch, recorder, tap):
     distance, received = recorder
     objective = VFA(distance=distance, tap=tap)
-    batch = _with_draws(make_batch, objective)
+    batch, _ = _with_chance(make_batch, objective)
     objective.loss(batch)
     assert torch.equal(received[0][0], batch.features[tap].reshape(9, _LENGTHS[tap]))

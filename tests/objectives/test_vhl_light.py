@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from vhl.objectives.naive import Naive
 from vhl.objectives.vhl import VHL
 from vhl.objectives.vhl_light import VHLLight
+from vhl.objectives.virtual_batch import VirtualBatch
 
 
 def test_it_is_vhl_with_other_defaults():
@@ -13,23 +13,21 @@ def test_it_is_vhl_with_other_defaults():
     assert VHL(mosaic=2, batch_norm_share=0.5).model_dump(exclude={"name"}) == light.model_dump(
         exclude={"name"}
     )
-    assert light.virtual_rows(128) == 128 and light.virtual_images(128) == 32
+    assert light.virtual_images(128) == VirtualBatch(128, tiles=2, share=0.5)
 
 
 def test_places_of_virtual_images():
-    assert VHL().virtual_images(128) == 128 and VHL(virtual_batch=32).virtual_images(128) == 32
-    assert Naive(mosaic=4).virtual_images(128) == 8
+    assert VHLLight().virtual_images(128).places == 32
+    assert VHL().virtual_images(128).places == 128 and VHL(virtual_batch=32).virtual_images(128).places == 32
+    same = Naive(mosaic=4, mosaic_classes="same").virtual_images(128)
+    assert same == VirtualBatch(128, tiles=4, one_class=True) and same.places == 8
 
 
-@pytest.mark.parametrize("objective", [VHLLight(), Naive(batch_norm_share=0.5), VHL(batch_norm_share=0.5)])
-def test_how_much_images_count_in_statistics(objective):
-    """Two natural images and a filler, four virtual places: halves of 1."""
-    found = objective.statistics_weights(torch.tensor([1.0, 1.0, 0.0]), 4)
-    assert found.tolist() == [0.25, 0.25, 0.0, 0.125, 0.125, 0.125, 0.125]
-
-
-def test_unset_is_by_count():
-    assert VHL().statistics_weights(torch.ones(3), 4) is None
+def test_tiles_divide_images(complains):
+    assert VirtualBatch(9, tiles=3).shape((12, 9, 2)) == (4, 3, 2)
+    for size in ((8, 9, 1), (9, 8, 1)):
+        with complains("objective.mosaic = 3", f"{size[0]}×{size[1]}"):
+            VirtualBatch(9, tiles=3).shape(size)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])

@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 from itertools import islice
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.nn.functional import cross_entropy
 
 from vhl.config.listing import available
 from vhl.experiment import Experiment
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
-from vhl.runs.compare import compare
-from vhl.runs.folder import RunFolder
-from vhl.runs.record import Record
 from vhl.session.session import Session
 
 PRECISIONS = ["fp64", "fp32", "bf16"]
@@ -32,7 +27,9 @@ def run(digit_simulation):
         defaults = {"algorithm": "scaffold", "training": {"batch_size": 8, "keep_momentum": True}}
         engine = {"precision": precision, "lanes": lanes}
         simulation = digit_simulation(**{**defaults, "rounds": 1, **settings}, engine=engine)
-        simulation.start = FlatModel(simulation.problem.initial(), torch.device("cpu"))  # before pretraining
+        simulation.start = FlatModel(
+            simulation.setup.blueprint.build(), torch.device("cpu")
+        )  # no pretraining
         simulation.records = list(simulation)
         return simulation
 
@@ -68,37 +65,10 @@ def test_shorter_types_come_near_the_longer_one(run, objective):
         vectors = kept(simulation)
         assert len(vectors) == 2 + 1 + 4 * 2  # control variates, and momentum of four clients
         assert all(vector.dtype == dtype for vector in vectors)
-        problem = simulation.problem
-        streams = [problem.natural.train, problem.natural.test]
-        streams += [] if problem.virtual is None else [problem.virtual.train, problem.virtual.plain]
+        setup = simulation.setup
+        streams = [simulation.clients.task.natural, setup.test]
+        streams += [] if setup.virtual is None else [setup.virtual.train, setup.virtual.plain]
         assert all(stream.scale.dtype == stream.shift.dtype == dtype for stream in streams)
-
-
-def test_in_64_bits_training_is_torchs_in_64_bits(digit_simulation, small_digits, passes):
-    """Images, rates and sums too: to 12 digits."""
-    training = {"lr": 0.05, "batch_size": 32, "weight_decay": 0.01}
-    simulation = digit_simulation(
-        data=small_digits(crop=0),
-        partition="centralized",
-        training=training,
-        rounds=2,
-        engine={"precision": "fp64"},
-    )
-    train, module = simulation.problem.dataset.train, simulation.problem.initial().double().train()
-    pixels = train.images.transpose(0, 3, 1, 2) / 255
-    images = torch.from_numpy((pixels - pixels.mean()) / pixels.std())
-    labels = torch.from_numpy(train.labels)
-    sgd = torch.optim.SGD(module.parameters(), 0.05, 0.9, weight_decay=0.01)
-    for round_ in range(2):
-        sgd.param_groups[0]["lr"] = 0.05 * 0.992**round_
-        for index, real in zip(passes(0, round_, 0, 80, 32), (32, 32, 16), strict=True):
-            sgd.zero_grad()
-            cross_entropy(module(images[index])[1][:real], labels[index[:real]]).backward()
-            sgd.step()
-    list(simulation)
-    trained = simulation.named_tensors()
-    for name, tensor in module.state_dict().items():
-        np.testing.assert_allclose(trained[name], tensor.detach(), rtol=1e-11, atol=1e-13, err_msg=name)
 
 
 def test_in_bf16_the_servers_weights_have_all_their_digits(run):
@@ -284,30 +254,3 @@ def test_how_it_is_computed_may_change(session, engine):
     assert_same(rest.folder.path, whole.folder.path)
     written = rest.folder.experiment().engine
     assert written == rest.experiment.engine  # the folder says how it is computed now
-
-
-@pytest.mark.parametrize(
-    ("engine", "labels"),
-    [
-        ({"lanes": 3}, ["fedavg + plain"]),
-        ({"deterministic": True}, ["fedavg + plain"]),
-        ({"state_memory": 0.5}, ["fedavg + plain"]),
-        ({"capture": False}, ["fedavg + plain"]),
-        ({"kernels": False}, ["fedavg + plain"]),
-        ({"compile": False}, ["fedavg + plain"]),
-        (
-            {"precision": "bf16", "lanes": 2},
-            ["fedavg + plain engine.precision=unset", "fedavg + plain engine.precision=bf16"],
-        ),
-    ],
-)
-def test_runs_are_compared_by_precision_and_nothing_else_of_the_engine(tmp_path, engine, labels):
-    runs = []
-    for name, own in (("one", {}), ("other", engine)):
-        run = RunFolder(tmp_path / name)
-        run.begin(Experiment(objective="plain", engine=own), {}, {})
-        measured = {"loss": {}, "train_accuracy": None, "drift": 1, "learning_rate": 1, "clients": [0]}
-        cost = {"samples": 1, "compute": 1, "bytes": 1, "seconds": 1}
-        run.append(Record(round=1, accuracy=0.5, **measured, **cost))
-        runs.append(run)
-    assert [row.label for row in compare(runs).rows] == labels

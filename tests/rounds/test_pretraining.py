@@ -1,32 +1,29 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from vhl.rounds.problem import Problem
 
-from vhl.experiment import Experiment
 from vhl.rounds.simulation import Simulation
-from vhl.training.lanes import Lanes
 
 VIRTUAL = {"name": "noise", "per_class": 4, "classes": 3, "crop": 0, "flip": False}
+Make = Callable[..., Simulation]
 
 
 @pytest.fixture
-def make(small_digits, tmp_path):
-    def build(pretrain=None, **settings):
+def make(digit_simulation: Make) -> Make:
+    def build(pretrain: Any = None, training: Any = None, **settings: Any) -> Simulation:
         defaults = {
-            "data": small_digits(),
             "partition": "iid:4",
             "virtual": VIRTUAL,
-            "model": {"name": "cnn", "width": 4},
             "objective": {"name": "vftl", "pretrain": pretrain or {}},
-            "training": {"batch_size": 12, "momentum": 0.0, "weight_decay": 0.01},
-            "device": "cpu",
+            "training": {"batch_size": 12, "momentum": 0.0, "weight_decay": 0.01, **(training or {})},
+            "clients_per_round": 2,
         }
-        return Experiment(**{**defaults, **settings}), tmp_path
+        return digit_simulation(**{**defaults, **settings})
 
     return build
 
@@ -36,75 +33,58 @@ def make(small_digits, tmp_path):
     [({}, 5, 0.01, 0.9, 3), ({"epochs": 2, "lr": 0.1, "momentum": 0.5}, 2, 0.1, 0.5, 4)],
 )
 def test_body_is_trained_on_the_virtual_classes_and_the_head_is_fresh(
-    make, as_input, torch_training, pretrain, epochs, lr, momentum, classes
-):
-    """The twelve virtual images are one batch, so that an ordinary loop needs no order."""
+    make: Make, torch_training: Any, pretrain: Any, epochs: int, lr: float, momentum: float, classes: int
+) -> None:
+    """In 64 bits. The twelve virtual images are one batch, so that an ordinary loop needs no order."""
     virtual = {**VIRTUAL, "classes": classes, "per_class": 12 // classes}
-    experiment, folder = make(pretrain, virtual=virtual)
-    problem = Problem(experiment, folder)
-    simulation = Simulation(experiment, problem=problem)
-    images = as_input(problem.virtual.images.images, 0.5, 0.25)
-    plain = problem.build(classes)
+    simulation = make(pretrain, virtual=virtual, engine={"precision": "fp64"})
+    setup, images = simulation.setup, simulation.setup.virtual.images
+    pixels = torch.from_numpy((images.images.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.25)
+    plain, fresh = setup.blueprint.build(classes).double(), setup.blueprint.build().state_dict()
     sgd = torch.optim.SGD(plain.parameters(), lr, momentum, weight_decay=0.01)
-    labels = torch.from_numpy(problem.virtual.images.labels)
-    torch_training(plain, sgd, images, labels, [np.arange(12)] * epochs, 12)
-    fresh, started = problem.initial().state_dict(), simulation.named_tensors()
+    torch_training(plain, sgd, pixels, torch.from_numpy(images.labels), [np.arange(12)] * epochs)
+    started = simulation.named_tensors()
     for name, tensor in plain.state_dict().items():
-        if name in problem.head:
-            assert started[name].equal(fresh[name])
-            assert len(started[name]) == 4
+        if name in setup.blueprint.head:
+            assert started[name].equal(fresh[name].double()) and len(started[name]) == 4
         else:
-            np.testing.assert_allclose(started[name], tensor, rtol=1e-3, atol=1e-5, err_msg=name)
-            assert not started[name].equal(fresh[name])
+            torch.testing.assert_close(started[name], tensor, rtol=1e-9, atol=1e-11)
+            assert not torch.allclose(started[name], fresh[name].double(), rtol=1e-4)
 
 
-def test_pretraining_samples_count_in_the_first_round(make):
-    simulation = Simulation(*make({"epochs": 3}))
+def test_pretraining_samples_count_in_the_first_round(make: Make) -> None:
+    simulation = make({"epochs": 3})
     assert simulation.pretraining_samples == 36
     records = [simulation.run_round() for _ in range(2)]
     assert [record.samples for record in records] == [40 + 36, 40]  # two of four clients with 20 each
     assert records[0].virtual_accuracy is None
 
 
-def test_pretraining_is_the_same_every_time(make):
-    one, other = (Simulation(*make(virtual={"name": "noise", "per_class": 10})) for _ in range(2))
-    assert one.state.server.parameters.equal(other.state.server.parameters)
-    assert one.state.server.buffers.equal(other.state.server.buffers)
+def test_pretraining_is_the_same_every_time(make: Make, assert_same_state: Any) -> None:
+    virtual = {"name": "noise", "per_class": 10}
+    assert_same_state(make(virtual=virtual), make(virtual=virtual))
+    other = make(virtual=virtual, seeds={"batches": 1})
+    assert not other.state.server.parameters.equal(make(virtual=virtual).state.server.parameters)
 
 
-def test_a_state_to_continue_from_is_not_pretrained_again(make):
-    experiment, folder = make()
-    first = Simulation(experiment, folder)
+def test_a_state_to_continue_from_is_not_pretrained_again(make: Make, assert_same_state: Any) -> None:
+    first = make()
     first.run_round()
-    second = Simulation(experiment, folder, state=first.state)
+    second = make(state=first.state)
     assert second.pretraining_samples == 0
-    assert second.named_tensors()["stages.0.0.weight"].equal(first.named_tensors()["stages.0.0.weight"])
+    assert_same_state(second, first)
 
 
-def test_the_layers_see_what_was_pretrained(make):
+def test_the_layers_see_what_was_pretrained(make: Make) -> None:
     """They hold a shorter copy of the weights."""
-    simulation = Simulation(*make({"lr": 0.1}, engine={"precision": "bf16"}))
-    fresh, module = simulation.problem.initial(), simulation.model.module
+    simulation = make({"lr": 0.1}, engine={"precision": "bf16"})
+    fresh, module = simulation.setup.blueprint.build(), simulation.model.module
     seen, trained = module.stages[0][0].weight, simulation.named_tensors()["stages.0.0.weight"]
     assert seen.equal(trained.bfloat16()) and not seen.equal(fresh.stages[0][0].weight.bfloat16())
 
 
-def test_it_starts_in_the_type_of_the_run(make, monkeypatch):
-    types, train = [], Lanes.train
-
-    def noted(lanes, task, jobs, server):
-        types.append((server.parameters.dtype, server.buffers.dtype))
-        return train(lanes, task, jobs, server)
-
-    monkeypatch.setattr(Lanes, "train", noted)
-    Simulation(*make(engine={"precision": "fp64"}))
-    assert types == [(torch.float64, torch.float64)]
-
-
-def test_statistics_that_stay_from_the_first_round_on_are_those_of_pretraining(make: Any) -> None:
-    plain, frozen = (
-        Simulation(*make(training={"batch_size": 12, "freeze_batch_norm": after})) for after in (None, 0)
-    )
+def test_statistics_that_stay_from_the_first_round_on_are_those_of_pretraining(make: Make) -> None:
+    plain, frozen = (make(training={"freeze_batch_norm": after}) for after in (None, 0))
     buffers = frozen.state.server.buffers
     assert buffers.equal(plain.state.server.buffers)
     frozen.run_round()

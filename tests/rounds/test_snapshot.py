@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vhl.rounds import snapshot
+from vhl.rounds.snapshot import _spread
 
 # Clients 0 and 1 of test_fedavg.py: after round 1 their models and the server's are these.
 A, B = [(8, 0, 4)], [(0, 16, 4)] * 3
@@ -50,8 +50,8 @@ def test_contents_and_shapes(digits):
     expected |= {"head.head.weight": (8, 16), "head.head.bias": (8,), "confusion": (4, 8)}
     expected |= {"clients": (4,), "client_accuracy": (4,)}
     assert {name: tuple(tensor.shape) for name, tensor in found.items()} == expected
-    assert found["server.test.labels"].tolist() == simulation.problem.dataset.test.labels.tolist()
-    assert found["server.virtual.labels"].tolist() == simulation.problem.virtual.images.labels.tolist()
+    assert found["server.test.labels"].tolist() == simulation.setup.test.labels.tolist()
+    assert found["server.virtual.labels"].tolist() == simulation.setup.virtual.images.labels.tolist()
 
 
 def test_head_turns_features_into_logits(digits):
@@ -69,9 +69,9 @@ def test_head_turns_features_into_logits(digits):
 
 def test_virtual_images_are_not_augmented(digits, as_input):
     simulation, _, found = digits
-    module = simulation.problem.build(8)
+    module = simulation.setup.blueprint.build(8)
     module.load_state_dict(simulation.named_tensors())
-    images = as_input(simulation.problem.virtual.images.images, 0.5, 0.25)
+    images = as_input(simulation.setup.virtual.images.images, 0.5, 0.25)
     with torch.no_grad():
         np.testing.assert_allclose(found["server.virtual.logits"], module.eval()(images)[1], atol=1e-5)
 
@@ -83,13 +83,12 @@ def test_no_virtual_images_without_virtual_data(digit_simulation):
     assert tuple(simulation.snapshot["server.test.logits"].shape) == (40, 4)
 
 
-def test_large_sets_are_thinned_evenly(digit_simulation, monkeypatch):
-    monkeypatch.setattr(snapshot, "SAMPLES", 8)
-    simulation = digit_simulation(features_at=(1,), clients_per_round=1)
-    simulation.run_round()
-    labels = simulation.problem.dataset.test.labels
-    assert simulation.snapshot["server.test.labels"].tolist() == labels[::5].tolist()
-    assert int(simulation.snapshot["confusion"].sum()) == 40  # accuracies are of the whole set
+@pytest.mark.parametrize(
+    ("count", "expected"), [(40, range(40)), (5_000, [n * 5 // 2 for n in range(2_000)])]
+)
+def test_large_sets_are_thinned_evenly(make_stream, count, expected):
+    stream = make_stream(np.zeros((count, 1, 1, 1), np.uint8), np.zeros(count))
+    assert _spread(stream).tolist() == list(expected)
 
 
 def test_a_single_client_is_the_server(digit_simulation):

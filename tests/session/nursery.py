@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import torch
-from vhl.rounds.problem import Problem
 
 from vhl.experiment import Experiment
+from vhl.rounds.local import local
 from vhl.session.session import Session
 
 
@@ -110,7 +110,7 @@ def do(job: dict[str, Any], log: Path) -> dict[str, Any]:
 def main() -> None:
     torch.set_num_threads(1)
     warm, data_dir = Path(sys.argv[1]), Path(sys.argv[2])
-    Problem(Experiment.read(warm), data_dir)  # imports all that a run imports, and makes the virtual set
+    local(Experiment.read(warm), data_dir)  # imports all that a run imports, and makes the virtual set
     for line in sys.stdin:
         print(json.dumps(do(json.loads(line), data_dir / "moments.log")), flush=True)  # noqa: T201
 

@@ -81,13 +81,10 @@ def test_default_name(settings: dict[str, Any], name: str) -> None:
     assert default_name(Experiment(**settings)) == name
 
 
-def test_default_name_of_an_own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("for_the_name.py").write_text(
-        "from vhl.algorithms.fedavg import FedAvg\nclass Mine(FedAvg): pass\n", encoding="utf-8"
-    )
-    experiment = Experiment(algorithm="for_the_name.py:Mine")
-    assert default_name(experiment) == "digits-lda-Mine-vhl-seed0"
+def test_default_name_of_an_own_method(tmp_path: Path) -> None:
+    file = tmp_path / "for_the_name.py"
+    file.write_text("from vhl.algorithms.fedavg import FedAvg\nclass Mine(FedAvg): pass\n", encoding="utf-8")
+    assert default_name(Experiment(algorithm=f"{file}:Mine")) == "digits-lda-Mine-vhl-seed0"
 
 
 # --- going on ------------------------------------------------------------------------------------------
@@ -234,22 +231,6 @@ def test_leaving_the_loop_saves_the_last_round(
     assert content(run_in(experiment, tmp_path, resume=True)) == content(finished)
 
 
-def _stop_at(call: int, function: Callable[..., Any], stop: BaseException, *, late: bool) -> Any:
-    """``function``, but its call number ``call`` raises ``stop``, before or after it did its work."""
-    calls = iter(range(1, 1000))
-
-    def stopping(*arguments: Any) -> Any:
-        is_last = next(calls) == call
-        if is_last and not late:
-            raise stop
-        result = function(*arguments)
-        if is_last:
-            raise stop
-        return result
-
-    return stopping
-
-
 @pytest.mark.parametrize(
     ("owner", "method", "call", "late"),
     [
@@ -273,16 +254,14 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(
     content: Content,
     data_dir: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    stopped: Any,
     owner: type,
     method: str,
     call: int,
     late: bool,
 ) -> None:
     """Ctrl-C is a KeyboardInterrupt at any line."""
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop = _stop_at(call, getattr(owner, method), KeyboardInterrupt(), late=late)
-        patch.setattr(owner, method, stop)
+    with stopped(owner, method, call, late=late):
         list(Session(experiment, tmp_path, data_dir=data_dir))
     if method in ("_land", "append"):  # then the last whole round is what counts
         manifest = RunFolder(tmp_path / "tiny").manifest()
@@ -291,12 +270,10 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(
 
 
 def test_an_error_in_training_keeps_the_last_good_round(
-    experiment: Experiment, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, data_dir: Path, tmp_path: Path, stopped: Any
 ) -> None:
-    diverged = VHLError("Round 4: every client's model became infinite.")
-    monkeypatch.setattr(Simulation, "_land", _stop_at(4, Simulation._land, diverged, late=False))
     session = Session(experiment, tmp_path, data_dir=data_dir)
-    with pytest.raises(VHLError, match="Round 4"):
+    with stopped(Simulation, "_land", 4, VHLError("Round 4: every client's model became infinite.")):
         list(session)
     manifest = session.folder.manifest()
     assert manifest is not None and manifest["round"] == 3

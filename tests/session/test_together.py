@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from vhl.rounds.workshop import Workshop
 
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
+from vhl.rounds.clients import Order
+from vhl.rounds.federation import Federation
+from vhl.rounds.local import LocalClients, Shared, local
 from vhl.rounds.simulation import Simulation
 from vhl.runs.folder import RunFolder
 from vhl.runs.record import Record
@@ -47,16 +50,26 @@ def alone(
     return {own.name: content(run_in(own, runs)) for own in experiments}
 
 
-@pytest.fixture
-def sessions(experiments: list[Experiment], data_dir: Path, tmp_path: Path) -> Make:
-    """Sessions of the experiments, or of others, that share a workshop."""
+class _Held(Session):
+    """Keeps what it gives out: what is closed is closed by someone, not by being forgotten."""
 
-    def make(own: Sequence[Experiment] = (), *, resume: bool = False) -> list[Session]:
-        workshop = Workshop()
-        return [
-            Session(e, tmp_path, resume=resume, data_dir=data_dir, workshop=workshop)
-            for e in own or experiments
-        ]
+    def steps(self) -> Any:
+        self.held = super().steps()
+        return self.held
+
+
+@pytest.fixture
+def shared() -> Shared:
+    return Shared()
+
+
+@pytest.fixture
+def sessions(experiments: list[Experiment], data_dir: Path, tmp_path: Path, shared: Shared) -> Make:
+    """Sessions of the experiments, or of others, that share lanes and data."""
+
+    def make(own: Sequence[Experiment] = (), *, resume: bool = False, **options: Any) -> list[Session]:
+        given = {"resume": resume, "data_dir": data_dir, "shared": shared, **options}
+        return [_Held(experiment, tmp_path, **given) for experiment in own or experiments]
 
     return make
 
@@ -81,15 +94,11 @@ WHOLE = {"a": [1, 2, 3, None], "b": [1, 2, 3, None], "c": [1, 2, None], "d": [1,
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 9])
 def test_side_by_side_each_leaves_what_it_leaves_alone(
-    sessions: Make, alone: Contents, found: Callable[[], Contents], at_once: int
+    sessions: Make, shared: Shared, alone: Contents, found: Callable[[], Contents], at_once: int
 ) -> None:
-    own = sessions()
-    events = list(together(own, at_once))
+    events = list(together(sessions(), at_once))
     assert story(events) == WHOLE and found() == alone
-    problems = [session.problem for session in own]
-    assert all(problem is not None for problem in problems)
-    shared = {id(problem.natural) for problem in problems if problem is not None}
-    assert len(shared) == 1  # all have the same data, which lie there once
+    assert len(shared._lanes) == 2  # of two precisions
     running: set[str] = set()
     most = 0
     for session, event in events:
@@ -103,7 +112,7 @@ def test_side_by_side_each_leaves_what_it_leaves_alone(
         assert list(story(events)) == ["a", "b", "c", "d"]
 
 
-def test_sessions_without_a_common_workshop(
+def test_sessions_that_share_nothing(
     experiments: list[Experiment],
     data_dir: Path,
     tmp_path: Path,
@@ -155,20 +164,27 @@ def test_one_that_cannot_begin(
     assert told == WHOLE and found() == alone  # and nothing of the two is left behind
 
 
+class _Fails(LocalClients):
+    """Clients whose second round does not come."""
+
+    def train(self, orders: Sequence[Order], server: Any) -> Any:
+        if orders[0].round == 1:
+            raise VHLError("The second round of b does not come.")
+        return super().train(orders, server)
+
+
 def test_an_error_in_the_middle_keeps_what_was_done(
-    sessions: Make, alone: Contents, found: Callable[[], Contents], monkeypatch: pytest.MonkeyPatch
+    sessions: Make, alone: Contents, found: Callable[[], Contents], data_dir: Path
 ) -> None:
     """It is reported once; with the cause gone the same run goes on to the same end."""
-    land = Simulation._land
 
-    def fails(simulation: Simulation, flight: Any) -> Any:
-        if simulation.experiment.name == "b" and simulation.state.round == 1:
-            raise VHLError("The second round of b does not come.")
-        return land(simulation, flight)
+    def federate(experiment: Experiment) -> Federation:
+        made = local(experiment, data_dir)
+        assert isinstance(made.clients, LocalClients)
+        failing = _Fails(made.setup, made.clients.data, made.lanes)
+        return replace(made, clients=failing) if experiment.name == "b" else made
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "_land", fails)
-        told = story(list(together(sessions(), 2)))
+    told = story(list(together(sessions(federate=federate), 2)))
     assert told["b"][0] == 1 and "second round of b" in str(told["b"][1]) and len(told["b"]) == 2
     assert {name: told[name] for name in "acd"} == {name: WHOLE[name] for name in "acd"}
     contents = found()
@@ -198,70 +214,31 @@ def rounds_saved(folder: Path) -> dict[str, int]:
     return {name: 0 if manifest is None else manifest["round"] for name, manifest in manifests.items()}
 
 
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """All simulations and the generators of sessions: what is closed is closed by someone, not by going."""
-    kept: list[Any] = []
-    steps, init = Session.steps, Simulation.__init__
-
-    def noted(session: Session) -> Any:
-        kept.append(steps(session))
-        return kept[-1]
-
-    def noted_init(simulation: Simulation, *arguments: Any, **options: Any) -> None:
-        init(simulation, *arguments, **options)
-        kept.append(simulation)
-
-    monkeypatch.setattr(Session, "steps", noted)
-    monkeypatch.setattr(Simulation, "__init__", noted_init)
-    return kept
-
-
 @pytest.mark.parametrize(("at_once", "count"), [(1, 0), (1, 6), (2, 1), (3, 4), (3, 7)])
 def test_closing_saves_what_was_done(
     sessions: Make,
     alone: Contents,
+    shared: Shared,
     found: Callable[[], Contents],
-    held: list[Any],
     tmp_path: Path,
     at_once: int,
     count: int,
 ) -> None:
-    with closing(together(sessions(), at_once)) as events:
+    own = sessions()
+    with closing(together(own, at_once)) as events:
         told = story(list(islice(events, count)))
     reported = {name: max(own for own in events if own is not None) for name, events in told.items()}
     saved = rounds_saved(tmp_path)
     # one that had begun has no round yet; of the others every round that was reported is saved
     assert {name: round_ for name, round_ in saved.items() if round_} == reported
     assert len(saved) <= len(reported) + at_once
-    for simulation in held:  # and no job is left in the lanes
-        if isinstance(simulation, Simulation):
-            assert not simulation.lanes._waiting
+    assert not any(lanes._waiting for lanes in shared._lanes.values())  # no job is left
     for name in saved:  # nor a folder held
         folder = RunFolder(tmp_path / name)
         folder.acquire()
         folder.release()
     list(together(sessions(resume=True), 2))
     assert found() == alone
-
-
-class _Stop:
-    """Lets a method raise KeyboardInterrupt at one call, before or after it has done its work."""
-
-    def __init__(self, method: Callable[..., Any], call: int, late: bool) -> None:
-        self.method, self.call, self.late, self.calls = method, call, late, 0
-
-    def __get__(self, owner: Any, _: type) -> Callable[..., Any]:
-        def stopping(*arguments: Any) -> Any:
-            self.calls += 1
-            if self.calls == self.call and not self.late:
-                raise KeyboardInterrupt
-            result = self.method(owner, *arguments)
-            if self.calls == self.call:
-                raise KeyboardInterrupt
-            return result
-
-        return stopping
 
 
 @pytest.mark.parametrize(
@@ -281,7 +258,7 @@ def test_ctrl_c_anywhere_goes_on_to_the_same_end(
     alone: Contents,
     found: Callable[[], Contents],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    stopped: Any,
     at_once: int,
     owner: type,
     method: str,
@@ -290,10 +267,8 @@ def test_ctrl_c_anywhere_goes_on_to_the_same_end(
 ) -> None:
     """It comes in the middle of one run; the others beside it are saved as well."""
     told: list[Event] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, method, _Stop(getattr(owner, method), call, late))
-        with pytest.raises(KeyboardInterrupt):
-            told.extend(together(sessions(), at_once))
+    with stopped(owner, method, call, late=late):
+        told.extend(together(sessions(), at_once))
     saved = rounds_saved(tmp_path)
     for name, events in story(told).items():
         assert saved[name] >= max(events)
@@ -301,21 +276,19 @@ def test_ctrl_c_anywhere_goes_on_to_the_same_end(
     assert found() == alone
 
 
-def test_one_that_cannot_be_saved_does_not_cost_the_others(
-    sessions: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class _Full(RunFolder):
+    """A folder on a full disk."""
+
+    def save_state(self, *_: Any) -> None:
+        raise VHLError("No space left on device.")
+
+
+def test_one_that_cannot_be_saved_does_not_cost_the_others(sessions: Make, tmp_path: Path) -> None:
     """Its disk is full at the moment of Ctrl-C."""
-    save_state = RunFolder.save_state
-
-    def full(folder: RunFolder, *arguments: Any) -> None:
-        if folder.path.name == "a":
-            raise VHLError("No space left on device.")
-        save_state(folder, *arguments)
-
-    events = together(sessions(), 3)
-    told = story(list(islice(events, 3)))
-    assert told == {"a": [1], "b": [1], "c": [1]}
-    monkeypatch.setattr(RunFolder, "save_state", full)
+    own = sessions()
+    own[0].folder = _Full(own[0].folder.path)
+    events = together(own, 3)
+    assert story(list(islice(events, 3))) == {"a": [1], "b": [1], "c": [1]}
     with pytest.raises(VHLError, match="No space left") as caught:
         events.close()
     saved = rounds_saved(tmp_path)

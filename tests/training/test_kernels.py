@@ -12,10 +12,10 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
-from vhl.training.stream import Stream
-
+from vhl.chance import Purpose, words
 from vhl.data.images import ImageSet, ImageStream
 from vhl.training._kernels import make_images, sgd
+from vhl.training.streams import Stream
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -36,15 +36,19 @@ def test_images_are_the_streams(shape, settings, augment):
     statistics = rng.random(shape[-1]), 0.1 + rng.random(shape[-1])
     stream = Stream(images, ImageStream(**settings), statistics, DEVICE, augment=augment, dtype=torch.float64)
     index = torch.from_numpy(rng.integers(0, 9, (4, 6))).to(DEVICE)
-    chance = {name: torch.from_numpy(rows).to(DEVICE) for name, rows in stream.draw(rng, (4, 6)).items()}
-    assert bool(chance) == augment
-    for step in (0, 3):
+    places = torch.arange(24, device=DEVICE).view(4, 6)
+    choices = stream.choices(words(1, Purpose.NATURAL, 2, 3, 0, places))
+    assert bool(choices) == augment
+    for step, count in ((0, 6), (3, 6), (0, 1), (3, 4)):  # a short batch uses the first samples of a row
         out = torch.full((8, *shape), 7.0, dtype=torch.float64, device=DEVICE)
-        labels = make_images(stream, torch.tensor([step], device=DEVICE), index, chance, out[1:7])
-        expected = stream.batch(index[step], {name: rows[step] for name, rows in chance.items()})
-        torch.testing.assert_close(out[1:7].permute(0, 3, 1, 2), expected, rtol=1e-14, atol=1e-14)
-        assert labels.equal(stream.labels[index[step]])
-        assert bool((out[0] == 7).all()) and bool((out[7] == 7).all())
+        counter = torch.tensor([step], device=DEVICE)
+        labels = make_images(stream, counter, index, choices, out[1 : 1 + count])
+        own = {name: rows[step, :count] for name, rows in choices.items()}
+        expected = stream.batch(index[step, :count], own)
+        found = out[1 : 1 + count].permute(0, 3, 1, 2)
+        torch.testing.assert_close(found, expected, rtol=1e-14, atol=1e-14)
+        assert labels.equal(stream.labels[index[step, :count]])
+        assert bool((out[0] == 7).all()) and bool((out[1 + count :] == 7).all())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vhl.config.sections import Engine
-from vhl.training.precision import Precision
+from vhl.training.precision import Precision, choose_device
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
@@ -58,8 +58,8 @@ def test_tf32_is_refused_on_a_cpu(complains):
     ],
 )
 def test_types(precision, dtype, compute):
-    numerics = Precision(CPU, precision)
-    assert (numerics.dtype, numerics.compute_dtype) == (dtype, compute)
+    kind = Precision(CPU, precision)
+    assert (kind.dtype, kind.compute_dtype) == (dtype, compute)
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,31 @@ def test_workspace_of_cublas(monkeypatch, has_bf16, deterministic, device, befor
     assert os.environ.get(VARIABLE) == after
 
 
+@pytest.mark.parametrize("wanted", ["nonsense", "meta", "mps", "cpu:x", "cuda:99"])
+def test_devices_that_cannot_be_trained_on_are_refused(complains, wanted):
+    with complains(f"device = '{wanted}'", "choose"):
+        choose_device(wanted)
+
+
+@pytest.mark.parametrize(("there", "kind"), [(True, "cuda"), (False, "cpu")])
+def test_the_device_is_a_gpu_where_there_is_one(monkeypatch, there, kind):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    assert choose_device("auto").type == kind
+    assert choose_device("cpu").type == "cpu"
+
+
 # --- lower precision in forward passes -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("precision", ["fp64", "fp32", "bf16"])
 def test_autocast_lowers_layers_in_bf16_alone(precision):
-    numerics = Precision(CPU, precision)
-    layer, x = nn.Linear(64, 8).to(numerics.dtype), torch.rand(4, 64, dtype=numerics.dtype)
+    kind = Precision(CPU, precision)
+    layer, x = nn.Linear(64, 8).to(kind.dtype), torch.rand(4, 64, dtype=kind.dtype)
     with torch.no_grad():
         exact = layer(x)
-        with numerics.autocast():
+        with kind.autocast():
             found = layer(x)
-    assert found.dtype == numerics.compute_dtype and layer.weight.dtype == numerics.dtype
+    assert found.dtype == kind.compute_dtype and layer.weight.dtype == kind.dtype
     if precision == "bf16":
         assert not found.float().equal(exact)  # 8 bits, really
         assert torch.allclose(found.float(), exact, atol=0.02)
@@ -169,11 +182,14 @@ def test_switches_are_set_back_after_an_error():
 
 
 @pytest.mark.usefixtures("restored")
-def test_who_wants_strictness_keeps_it():
-    torch.use_deterministic_algorithms(True)
+@pytest.mark.parametrize("warn_only", [True, False])
+def test_who_wants_strictness_or_warnings_keeps_them(warn_only):
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    before = switches()
     with Precision(GPU, "fp32", False).active():
         assert torch.are_deterministic_algorithms_enabled()
-    assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() == warn_only
+    assert switches() == before
 
 
 @pytest.mark.usefixtures("restored")
@@ -181,15 +197,6 @@ def test_a_cpu_needs_no_switch():
     before = switches()
     with Precision(CPU, "bf16", True).active():
         assert switches() == before
-    assert switches() == before
-
-
-@pytest.mark.usefixtures("restored")
-def test_who_wants_warnings_alone_keeps_them():
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    before = switches()
-    with Precision(GPU, "fp32", False).active():
-        assert torch.is_deterministic_algorithms_warn_only_enabled()
     assert switches() == before
 
 

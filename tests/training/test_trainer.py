@@ -1,3 +1,5 @@
+"""One place for all clients: a trainer's vectors are used again and again."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -5,38 +7,28 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from vhl.training.capture import REHEARSALS
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
 from vhl.algorithms.scaffold import SCAFFOLD
-from vhl.models.cnn import CNN
 from vhl.objectives.vhl import VHL
 from vhl.rounds.simulation import Simulation
 from vhl.runs.checkpoint import State
-from vhl.training.step import plain_pieces
+from vhl.training.static import REHEARSALS
+from vhl.training.step import Step
 from vhl.training.task import MOMENTUM, Job
 from vhl.training.trainer import Trainer
 
-rng = np.random.default_rng(4)
-IMAGES, LABELS = rng.integers(0, 256, (20, 8, 8, 2), np.uint8), rng.integers(0, 3, 20)
-VIRTUAL, VIRTUAL_LABELS = rng.integers(0, 256, (9, 8, 8, 2), np.uint8), np.arange(9) % 3
-
-
-def network():
-    torch.manual_seed(2)
-    return CNN(width=4).build(6, 2, (8, 8))
+VIRTUAL = np.random.default_rng(4).integers(0, 256, (9, 8, 8, 2), np.uint8)
 
 
 @pytest.fixture
-def task(make_task, make_stream):
+def task(small_task, make_stream):
     """Clients of up to twenty images in batches of 4, two passes, with virtual data."""
 
     def make(algorithm, **training):
-        return make_task(
-            network,
-            make_stream(IMAGES, LABELS),
-            virtual=make_stream(VIRTUAL, VIRTUAL_LABELS),
+        return small_task(
+            virtual=make_stream(VIRTUAL, np.arange(9) % 3),
             objective=VHL(virtual_batch=5),
             algorithm=algorithm,
             training={"batch_size": 4, "epochs": 2, **training},
@@ -46,19 +38,7 @@ def task(make_task, make_stream):
 
 
 def a_trainer(task):
-    return Trainer(task, plain_pieces(task))
-
-
-def begin(trainer, job, server):
-    plan = trainer.task.plan(job.round, job.client, job.samples)
-    trainer.begin(job, server, {name: torch.from_numpy(rows) for name, rows in plan.items()})
-
-
-def train(trainer, job, server):
-    begin(trainer, job, server)
-    for _ in range(trainer.task.steps(len(job.samples))):
-        trainer.step()
-    return trainer.finish(job, trainer.task)
+    return Trainer(Step(task))
 
 
 def a_server(trainer, scale=1.0, **state):
@@ -66,7 +46,7 @@ def a_server(trainer, scale=1.0, **state):
 
 
 def a_job(client=0, count=20, rate=0.1, state=None):
-    return Job(client, 3, np.arange(count), rate, state or {})
+    return Job(client, 3, torch.arange(count), rate, state or {})
 
 
 def vectors(outcome):
@@ -78,10 +58,7 @@ def vectors(outcome):
     return found
 
 
-# --- one place for all clients -------------------------------------------------------------------------
-
-
-def test_a_client_is_trained_as_in_a_place_of_its_own(task):
+def test_a_client_is_trained_as_in_a_place_of_its_own(task, train):
     """Long and short plans by turns, other rates, servers and states; momentum that one has, another not."""
     ours = task(SCAFFOLD(), keep_momentum=True)
     trainer = a_trainer(ours)
@@ -105,8 +82,8 @@ def test_a_client_is_trained_as_in_a_place_of_its_own(task):
         assert all(outcome[name].equal(alone[name]) for name in alone)
 
 
-def test_nothing_that_a_step_touches_moves(task):
-    """A captured step reads and writes where it did when it was recorded."""
+def test_nothing_that_a_step_touches_moves(task, begin):
+    """A recorded step reads and writes where it did when it was recorded."""
     seen = []
 
     class Watching(SCAFFOLD):
@@ -119,37 +96,110 @@ def test_nothing_that_a_step_touches_moves(task):
     def note(*tensors):
         seen[-1] += tensors  # held until the end: what is let go may be given out again at the same place
 
+    class Noting(Step):
+        def gather(self, schedule, step, rows):
+            note(step, *schedule.values())
+            return super().gather(schedule, step, rows)
+
+        def loss(self, features, logits, used, where, step):
+            note(where, step)
+            return super().loss(features, logits, used, where, step)
+
+        def update(self, model, momentum, rate, step, client):
+            note(model.parameters, model.buffers, model.gradient, momentum, rate, step)
+            super().update(model, momentum, rate, step, client)
+
     ours = task(Watching(), keep_momentum=True)
-    plain = plain_pieces(ours)
-
-    def gather(plan, counter):
-        note(counter, *plan.values())
-        return plain.gather(plan, counter)
-
-    def update(model, momentum, rate, counter, client):
-        note(model.parameters, model.buffers, model.gradient, momentum, rate, counter)
-        plain.update(model, momentum, rate, counter, client)
-
-    trainer = Trainer(ours, replace(plain, gather=gather, update=update))
+    trainer = Trainer(Noting(ours))
     control = torch.zeros_like(trainer.model.parameters)
     for number, count in enumerate([20, 3, 11]):
         seen.append([])
         state = {"control": control + number, MOMENTUM: control + number} if number else {"control": control}
         begin(trainer, a_job(number, count, state=state), a_server(trainer, control=control.clone()))
-        trainer.step()
+        trainer.step(weigh=True)
     places = [[tensor.data_ptr() for tensor in tensors] for tensors in seen]
-    assert places[0] == places[1] == places[2] and len(places[0]) == 17 + len(ours.plan(0, 0, np.arange(3)))
+    assert places[0] == places[1] == places[2] and len(places[0]) == 19 + len(ours.schedules([a_job()])[0])
 
 
-def test_a_plan_has_room_for_rehearsals_after_the_longest_client(task):
+def test_the_step_knows_seed_round_and_client(task, begin):
+    """The place of an objective's own chance; after many clients too."""
+    seen = []
+
+    class Noting(Step):
+        def loss(self, features, logits, used, where, step):
+            seen.append([*where.tolist(), step.item()])
+            return super().loss(features, logits, used, where, step)
+
+    trainer = Trainer(Noting(replace(task(FedAvg()), seed=2**32 - 1)))
+    for client, count in ((2**32 - 1, 20), (7, 3)):
+        begin(trainer, a_job(client, count), a_server(trainer))
+        trainer.next()
+        trainer.next()
+    assert seen == [[2**32 - 1, 3, client, step] for client in (2**32 - 1, 7) for step in (0, 1)]
+
+
+def test_a_schedule_has_room_for_rehearsals_after_the_longest_client(task, begin, train):
     trainer = a_trainer(task(FedAvg()))
     job, server = a_job(count=20), a_server(trainer)
     begin(trainer, job, server)
     for _ in range(trainer.task.steps(20) + REHEARSALS):
-        trainer.step()
+        trainer.step(weigh=True)
     assert vectors(train(trainer, job, server))["parameters"].equal(
         vectors(train(a_trainer(trainer.task), job, server))["parameters"]
     )  # of which nothing is left
+
+
+def test_work_and_outcome(task, train):
+    trainer = a_trainer(task(FedAvg(), epochs=3, momentum=0.5))
+    outcome = train(trainer, a_job(6, 9, 0.05), a_server(trainer))
+    work = outcome.update.work
+    assert (work.samples, work.steps, work.rate, work.momentum) == (9, 9, 0.05, 0.5)
+    assert outcome.update.client == 6 and outcome.update.message == {} and outcome.state == {}
+    assert bool(outcome.finite)
+
+
+def test_space_between_segments_stays_empty(task, train):
+    """Norms and sums run over whole vectors: what lies between the tensors must be 0."""
+    trainer = a_trainer(task(FedAvg()))
+    trained = train(trainer, a_job(count=10), a_server(trainer)).update.parameters
+    gaps = torch.ones_like(trained, dtype=torch.bool)
+    for segment in trainer.model.layout.parameters:
+        gaps[segment.offset : segment.offset + segment.shape.numel()] = False
+    assert int(gaps.sum()) > 100 and not trained[gaps].any()
+
+
+@pytest.mark.parametrize("what", ["parameters", "buffers", "message"])
+def test_anything_that_is_not_finite_is_noticed(task, train, what):
+    class Broken(SCAFFOLD):
+        def finish(self, weights, client, work):
+            message, state = super().finish(weights, client, work)
+            if what == "message":
+                message["control_change"][0] = float("inf")
+            elif what == "parameters":
+                weights[-1] = float("nan")
+            return message, state
+
+    trainer = a_trainer(task(Broken()))
+    zeros = torch.zeros_like(trainer.model.parameters)
+    server = a_server(trainer, control=zeros)
+    if what == "buffers":
+        server.buffers[0] = float("nan")
+    assert not train(trainer, a_job(state={"control": zeros}), server).finite
+
+
+def test_what_a_client_receives_and_keeps_is_not_changed_in_place(task, train):
+    trainer = a_trainer(task(SCAFFOLD(), keep_momentum=True))
+    size = trainer.model.parameters.shape
+    server = a_server(trainer, control=torch.full(size, 0.1))
+    state = {"control": torch.full(size, 0.2), MOMENTUM: torch.full(size, 0.3)}
+    parameters, buffers = server.parameters.clone(), server.buffers.clone()
+    outcome = train(trainer, a_job(count=10, state=state), server)
+    assert server.parameters.equal(parameters) and server.buffers.equal(buffers)
+    assert [v.unique().tolist() for v in (server.state["control"], *state.values())] == [
+        [pytest.approx(value)] for value in (0.1, 0.2, 0.3)
+    ]
+    assert set(outcome.state) == set(state)
+    assert not any(outcome.state[name].equal(state[name]) for name in state)
 
 
 # --- what an algorithm returns -------------------------------------------------------------------------
@@ -169,7 +219,7 @@ class _Echo(FedAvg):
 
 
 @pytest.mark.parametrize("keep_momentum", [False, True])
-def test_an_algorithm_may_return_what_it_was_given(task, keep_momentum):
+def test_an_algorithm_may_return_what_it_was_given(task, keep_momentum, train):
     trainer = a_trainer(task(_Echo(), keep_momentum=keep_momentum))
     state = {"here": torch.tensor([1.0, 2.0]), "there": torch.tensor([7.0])}
     server = a_server(trainer, there=torch.tensor([3.0, 4.0]))
@@ -189,7 +239,7 @@ def test_an_algorithm_may_return_what_it_was_given(task, keep_momentum):
     assert state["here"].tolist() == [1, 2]
 
 
-def test_a_state_that_stays_and_momentum_beside_it(task):
+def test_a_state_that_stays_and_momentum_beside_it(task, train):
     """``finish`` returns it as it is; the engine's vector must not appear among the next client's."""
     seen = []
 
@@ -208,7 +258,7 @@ def test_a_state_that_stays_and_momentum_beside_it(task):
     assert not momenta[0].equal(momenta[1]) and not momenta[0].equal(momenta[2])
 
 
-def test_state_of_any_shape_and_type(task):
+def test_state_of_any_shape_and_type(task, train):
     class Counting(FedAvg):
         def finish(self, weights, client, work):
             state = {
@@ -249,71 +299,11 @@ def test_a_state_that_begins_with_the_first_round(point_simulation):
     assert rounds == {0: 3, 1: 3}
 
 
-def test_a_client_without_a_state_does_not_see_anothers(point_simulation, monkeypatch):
-    monkeypatch.setattr(
-        "vhl.rounds.simulation.sample", lambda experiment, round_, clients: [[0], [0, 1]][round_]
-    )
-    first = point_simulation(POINTS, algorithm=_Late())
-    first.run_round()
-    second = Simulation(first.experiment, state=first.state)  # as after a resume
-    second.run_round()
-    rounds = {client: float(state["rounds"]) for client, state in second.state.clients.items()}
+def test_a_client_without_a_state_does_not_see_anothers(point_simulation):
+    """The first has taken part before; both train in the same place."""
+    fresh = point_simulation(POINTS, algorithm=_Late())
+    before = State(1, fresh.state.server, {0: {"rounds": torch.ones(1)}})
+    simulation = Simulation(fresh.experiment, federation=fresh.federation, state=before)
+    simulation.run_round()
+    rounds = {client: float(state["rounds"]) for client, state in simulation.state.clients.items()}
     assert rounds == {0: 2, 1: 1}
-
-
-# --- by hand -------------------------------------------------------------------------------------------
-# One client whose two samples are the point a, in batches of one: two steps on ½‖w − a‖², η = ½ and m = ¼.
-
-A = [[(8, 0, 4)] * 2]
-TRAINING = {"momentum": 0.25, "weight_decay": 0.25, "batch_size": 1}
-
-
-def test_weight_decay_with_a_proximal_term(point_simulation, weights_of):
-    """w₁ = a/2. Then g = −a/2 + μ a/2 + λ a/2 = −a/8 and v = −a/4 − a/8: w₂ = a/2 + 3a/16."""
-    simulation = point_simulation(A, algorithm={"name": "fedprox", "mu": 0.5}, training=TRAINING)
-    simulation.run_round()
-    assert weights_of(simulation).tolist() == [8 * 11 / 16, 0, 4 * 11 / 16]
-
-
-def test_weight_decay_with_control_variates(point_simulation, weights_of):
-    """With c = 1 and cᵢ = 3 each step adds η(cᵢ − c) = 1, outside momentum and without decay.
-
-    From 0 towards 8: 4, and 5 with the correction; g = −3 + 5/4, v = −2 − 7/4, so 6.875 and 7.875.
-    Towards 0: 0, 1; g = 1 + 1/4 = v, so 0.375 and 1.375. Towards 4: 2, 3; g = −1 + 3/4, v = −1 − 1/4, so
-    3.625 and 4.625. At last cᵢ⁺ − cᵢ = (0 − w)/(2η) − c.
-    """
-    fresh = point_simulation(A, algorithm="scaffold", training=TRAINING)
-    zeros = torch.zeros_like(fresh.state.server.parameters)
-    server = replace(fresh.state.server, state={"control": zeros + 1})
-    state = State(0, server, {0: {"control": zeros + 3}})
-    simulation = Simulation(fresh.experiment, problem=fresh.problem, state=state)
-    simulation.run_round()
-    weights = np.array([7.875, 1.375, 4.625])
-    assert weights_of(simulation).tolist() == weights.tolist()
-    assert simulation.state.clients[0]["control"][:3].tolist() == (3 - weights - 1).tolist()
-    assert simulation.state.server.state["control"][:3].tolist() == (1 - weights - 1).tolist()
-
-
-def test_an_algorithm_sees_the_gradient_before_the_weight_decay(point_simulation, weights_of):
-    """Doubled: 2 · −a, so w₁ = a; there the gradient is 0 and the decay alone is left, λ a = a/4."""
-
-    class Doubling(FedAvg):
-        def correct_gradient(self, gradient, weights, client):
-            gradient.mul_(2)
-
-    training = {**TRAINING, "momentum": 0.0}
-    simulation = point_simulation(A, algorithm=Doubling(), training=training)
-    simulation.run_round()
-    assert weights_of(simulation).tolist() == [7, 0, 3.5]
-
-
-def test_corrections_come_after_the_step_and_know_its_rate(point_simulation):
-    """One step a round: half of the way, then a quarter of what is left."""
-    seen = []
-
-    class Watching(FedAvg):
-        def correct_weights(self, weights, rate, client):
-            seen.append((float(rate), rate.shape, client.start[:3].tolist(), weights[:3].tolist()))
-
-    list(point_simulation(A, algorithm=Watching(), training={"lr_decay": 0.5}, rounds=2))
-    assert seen == [(0.5, (), [0, 0, 0], [4, 0, 2]), (0.25, (), [4, 0, 2], [5, 0, 2.5])]

@@ -51,6 +51,8 @@ class Purpose(IntEnum):
     """What a method does on the server after a round."""
     CONSTANTS = 8
     """What an objective draws once for all clients."""
+    SERVER_ORDER = 9
+    """The order of images that a method trains on on the server."""
 
 
 def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Place, index: Tensor) -> Words:
@@ -60,7 +62,7 @@ def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Pla
     [1713891541, 3781805453, 3159862348, 2600524760]
     """
     if index.is_cuda and has_triton() and not torch.compiler.is_compiling():
-        from vhl.chance._kernel import philox  # Triton is there on machines with a GPU alone
+        from vhl.chance._kernels import philox  # Triton is there on machines with a GPU alone
 
         first, second, third, fourth = philox(seed, int(purpose), round_, client, step, index)
         return first, second, third, fourth

@@ -10,13 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vhl.chance import Purpose, normals
+from vhl.chance import Purpose, normals, words
 from vhl.config.registry import build
 from vhl.data.sources.base import data_directory
 from vhl.errors import VHLError
 from vhl.objectives.base import Batch, Objective, full_precision
-from vhl.training.schedule import virtual_samples
-from vhl.training.streams import Stream
+from vhl.training.streams import Passes, Stream
 from vhl.virtual.base import Generator
 from vhl.virtual.sets import virtual_set
 
@@ -84,8 +83,7 @@ class VirtualHomogeneity:
                 f"channels = {channels}."
             )
         self._streams: dict[torch.device, Stream] = {}
-        self._place = secrets.randbits(32), 0, 0  # seed, round and client
-        self._drawn = self._steps = 0
+        self._start(secrets.randbits(32), 0, 0)
 
     @property
     def virtual_classes(self) -> int:
@@ -101,7 +99,11 @@ class VirtualHomogeneity:
 
         Only to repeat a run exactly: otherwise each process makes choices of its own.
         """
-        self._place = self.seed, round_, client
+        self._start(self.seed, round_, client)
+
+    def _start(self, seed: int, round_: int, client: int) -> None:
+        self._place = seed, round_, client
+        self._passes: dict[torch.device, Passes] = {}
         self._drawn = self._steps = 0
 
     def loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
@@ -137,12 +139,14 @@ class VirtualHomogeneity:
             return self.objective.loss(batch)
 
     def _draw(self, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The next virtual images of a shuffled pass over all of them, augmented, and their labels."""
+        """The next virtual images of shuffled passes over all of them, augmented, and their labels."""
         stream, (seed, round_, client) = self._stream(device), self._place
-        number = self._drawn + torch.arange(rows, device=device)
-        self._drawn += rows
-        order = stream.shuffled(seed, Purpose.VIRTUAL_ORDER, round_)
-        index, choices = virtual_samples(seed, round_, client, stream, order, number)
+        if device not in self._passes:
+            self._passes[device] = Passes(stream, seed, Purpose.VIRTUAL_ORDER, round_, client)
+        first, self._drawn = self._drawn, self._drawn + rows
+        index = self._passes[device].take(first, rows)
+        number = first + torch.arange(rows, device=device)
+        choices = stream.choices(words(seed, Purpose.VIRTUAL, round_, client, 0, number))
         return stream.batch(index, choices), stream.labels[index]
 
     def _stream(self, device: torch.device) -> Stream:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -70,10 +71,15 @@ class Shared:
         return self._lanes[engine, precision]
 
 
-class Natural:
-    """A dataset dealt out to clients."""
+@dataclass(frozen=True)
+class Natural(ClientData):
+    """A dataset dealt out to clients, who hold it together with what it was made of."""
 
-    def __init__(self, experiment: Experiment, directory: Path, precision: Precision) -> None:
+    dataset: Dataset
+    sheet: DataSheet
+
+    @classmethod
+    def deal(cls, experiment: Experiment, directory: Path, precision: Precision) -> Natural:
         source, seed = experiment.data, experiment.seeds.data
         dataset: Dataset = source.load(directory, seed)
         parts = experiment.partition.assign(dataset, seed)
@@ -83,8 +89,8 @@ class Natural:
             )
         counts = count_matrix(dataset.train.labels, parts, len(dataset.classes))
         statistics = source.statistics(dataset.train.images)
-        self.dataset, self.sheet = dataset, DataSheet.of(dataset, counts, statistics)
-        self.data = ClientData.of(dataset.train, parts, source, statistics, precision)
+        data = ClientData.of(dataset.train, parts, source, statistics, precision)
+        return cls(data.images, data.parts, dataset, DataSheet.of(dataset, counts, statistics))
 
 
 def local(
@@ -98,7 +104,7 @@ def local(
     shared, directory = shared or Shared(), data_directory(data_dir)
     precision = Precision.choose(experiment.engine, choose_device(experiment.device))
     natural = shared.natural.get(
-        lambda: Natural(experiment, directory, precision),
+        lambda: Natural.deal(experiment, directory, precision),
         experiment.data,
         experiment.partition,
         experiment.seeds.data,
@@ -111,7 +117,7 @@ def local(
     sets = {"test": dataset.test, "validation": dataset.validation}
     setup = Setup.of(experiment, precision, natural.sheet, directory, virtual, **sets)
     lanes = shared.lanes(experiment.engine, precision, on_note)
-    return Federation(setup, LocalClients(setup, natural.data, lanes), lanes)
+    return Federation(setup, LocalClients(setup, natural, lanes), lanes)
 
 
 def make_virtual(
@@ -164,7 +170,7 @@ class LocalClients(Clients):
 
     def __init__(self, setup: Setup, data: ClientData, lanes: Lanes) -> None:
         self.lanes, self.task = lanes, task_of(setup, data)
-        self._setup, self._data = setup, data
+        self._setup, self.data = setup, data
         self._is_open = False
         self._evaluator: Evaluator | None = None
 
@@ -176,13 +182,13 @@ class LocalClients(Clients):
         if not self._is_open:
             self.lanes.open(self.task)
             self._is_open = True
-        parts = self._data.parts
+        parts = self.data.parts
         jobs = [Job(o.client, o.round, parts[o.client], o.rate, o.state) for o in orders]
         return _Flight(self.lanes, self.lanes.submit(self.task, jobs, server))
 
     def train_one(self, order: Order, server: Server) -> Outcome:
         """The one client that is here, whatever its number among all."""
-        (samples,) = self._data.parts
+        (samples,) = self.data.parts
         job = Job(order.client, order.round, samples, order.rate, order.state)
         (outcome,) = self.lanes.train(self.task, [job], server)
         return outcome
@@ -196,8 +202,8 @@ class LocalClients(Clients):
         setup = self._setup
         model = setup.model(kernels=self.lanes.kernels)
         model.load(server.parameters, server.buffers)
-        every = torch.cat([*self._data.parts])
-        return moments(model, self._data.images.plain(), every, setup.classes, setup.precision)
+        every = torch.cat([*self.data.parts])
+        return moments(model, self.data.images.plain(), every, setup.classes, setup.precision)
 
     def close(self) -> None:
         if self._is_open:
@@ -210,7 +216,7 @@ def own_evaluator(setup: Setup, lanes: Lanes) -> Evaluator:
     sets = {"test": setup.test, "validation": setup.validation}
     held_out = {name: stream for name, stream in sets.items() if stream is not None}
     model = setup.model(kernels=lanes.kernels)
-    return Evaluator(model, setup.precision, held_out, setup.classes, lanes.static)
+    return Evaluator(model, setup.precision, held_out, setup.classes, lanes.static())
 
 
 class _Flight:

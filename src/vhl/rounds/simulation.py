@@ -60,7 +60,7 @@ class Simulation:
         clients_per_round(experiment.clients_per_round, self.setup.clients)  # refuse before any training
         lanes = self.federation.lanes
         self.model = self.setup.model(start=True)
-        self.stage = ServerStage(self.setup, self.clients, lanes.static, kernels=lanes.kernels)
+        self.stage = ServerStage(self.setup, self.clients, lanes.static(), kernels=lanes.kernels)
         experiment.algorithm.prepare(self.stage)
         self.pretraining_samples = 0
         self.state = state or self._start()

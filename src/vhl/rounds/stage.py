@@ -20,7 +20,7 @@ from vhl.rounds.evaluation import Evaluation
 from vhl.rounds.looking import count
 from vhl.rounds.setup import Setup
 from vhl.training.static import REHEARSALS, Place, Static, at_once
-from vhl.training.streams import Stream
+from vhl.training.streams import Passes, Stream
 from vhl.virtual.base import Generator, Workplace
 from vhl.virtual.sets import virtual_set
 
@@ -59,7 +59,7 @@ class ServerStage(Stage):
         if self._place is not None:
             self._place.chance.manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # the CPU's alone: a GPU's default is someone else's
             yield
 
     # --- models --------------------------------------------------------------------------------------------
@@ -152,21 +152,22 @@ class ServerStage(Stage):
 
 
 class _Images:
-    """Images of a stream, in the random order of a round."""
+    """Images of a stream, in passes whose random orders are a round's own."""
 
     def __init__(self, stage: ServerStage, stream: Stream, batch: int, most: int) -> None:
         self._stage, self._stream, self._batch, self._most = stage, stream, batch, most
         self._row = torch.zeros(1, dtype=torch.int64, device=stage.device)
         self._drawn: dict[str, Tensor] = {}
-        self._order: tuple[int, Tensor] | None = None
+        self._passes: tuple[int, Passes] | None = None
 
     def draw(self, first: int, count: int) -> None:
         stage, shape = self._stage, (count, self._batch)
-        if self._order is None or self._order[0] != stage.round:
-            self._order = stage.round, self._stream.shuffled(stage.seed, Purpose.SERVER, stage.round)
-        number = first * self._batch + torch.arange(count * self._batch, device=stage.device)
-        drawn = words(stage.seed, Purpose.SERVER, stage.round, 0, 1, number)
-        chosen = {"index": self._order[1][number % len(self._stream)], **self._stream.choices(drawn)}
+        if self._passes is None or self._passes[0] != stage.round:
+            self._passes = stage.round, Passes(self._stream, stage.seed, Purpose.SERVER_ORDER, stage.round)
+        first, total = first * self._batch, count * self._batch
+        number = first + torch.arange(total, device=stage.device)
+        drawn = words(stage.seed, Purpose.SERVER, stage.round, 0, 0, number)
+        chosen = {"index": self._passes[1].take(first, total), **self._stream.choices(drawn)}
         for name, values in chosen.items():
             if name not in self._drawn:  # rehearsals may go on where a stretch ends
                 whole = (self._most + REHEARSALS, self._batch)

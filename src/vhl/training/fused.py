@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -57,17 +57,34 @@ class FusedStep(Step):
 
 
 class CompiledStep(Step):
-    """Another step, but the objective, and a network without kernels of ours, through PyTorch's compiler."""
+    """Another step, but the objective, and a network without kernels of ours, through PyTorch's compiler.
+
+    A batch that is cut runs uncompiled: it would be compiled anew for every length that there is.
+    """
 
     def __init__(self, step: Step) -> None:
         super().__init__(step.task)
-        self._step = step
-        self.loss = compiled(step.loss)  # type: ignore[method-assign]
+        self._step, self._compiled_loss = step, compiled(step.loss)
         self.gather, self.update = step.gather, step.update  # type: ignore[method-assign]
 
     def network(self, module: nn.Module) -> Callable[..., Output]:
         called = self._step.network(module)
-        return called if has_kernels(module) else compiled(called)
+        if has_kernels(module):
+            return called
+        virtual, batch = self.task.virtual_batch, self.task.batch
+        whole = {batch, batch + (0 if virtual is None else virtual.places)}  # references see natural ones
+        fast = compiled(called)
+
+        def call(images: Tensor, *mosaic: int) -> Output:
+            return (fast if len(images) in whole else called)(images, *mosaic)
+
+        return call
+
+    def loss(
+        self, features: Mapping[str, Tensor], logits: Tensor, used: Values, where: Tensor, step: Tensor
+    ) -> tuple[Tensor, Values]:
+        loss = self._compiled_loss if len(used["labels"]) == self.task.batch else self._step.loss
+        return loss(features, logits, used, where, step)
 
 
 def has_kernels(module: nn.Module) -> bool:

@@ -100,7 +100,7 @@ class Lane:
         with nullcontext() if place is None else place.work():
             if ticket.kind not in self._trainers:
                 self._trainers[ticket.kind] = self._make(ticket, maker)
-            self._trainers[ticket.kind].begin(ticket.job, ticket.server, ticket.schedule)
+            self._trainers[ticket.kind].begin(ticket.job, ticket.task, ticket.server, ticket.schedule)
         if place is not None:
             place.chance.manual_seed(task.network_seed(ticket.job))
         ticket.span.began = self._mark()
@@ -157,7 +157,7 @@ class Lane:
         before = torch.cuda.memory_reserved(device) if self._place else 0
 
         def begin(trainer: Trainer) -> None:
-            trainer.begin(ticket.job, ticket.server, ticket.schedule)
+            trainer.begin(ticket.job, ticket.task, ticket.server, ticket.schedule)
 
         made = maker.trainer(begin, self._place, frozen=ticket.frozen)
         self.memory = torch.cuda.memory_reserved(device) - before if self._place else 0

@@ -44,7 +44,6 @@ class Lanes:
         self.precision = precision
         self.capture = gpu if engine.capture is None else engine.capture
         self.kernels = gpu and has_triton() if engine.kernels is None else engine.kernels
-        self.static = Static(self.capture, on_note)
         self._engine, self._on_note, self._place = engine, on_note, place
         self._limit = engine.lanes or (_LANES if gpu else 1)
         self._lanes: list[Lane] = []
@@ -59,6 +58,10 @@ class Lanes:
     def overlaps(self) -> bool:
         """Whether work goes on while the host does something else: on a GPU."""
         return self.precision.device.type == "cuda"
+
+    def static(self) -> Static:
+        """One for each network and what is done with it: what cannot be recorded of one may be of another."""
+        return Static(self.capture, self._on_note)
 
     def open(self, task: Task) -> None:
         """Say that jobs of this task will come; :meth:`close` says that no more will."""
@@ -174,6 +177,6 @@ class Lanes:
             asked = self._engine.compile
             compile_ = wants_compiler(task, asked, recorded=self.capture, kernels=self.kernels)
             self._makers[task.signature] = Maker(
-                task, self.static, kernels=self.kernels, compile_=compile_, on_note=self._on_note
+                task, self.static(), kernels=self.kernels, compile_=compile_, on_note=self._on_note
             )
         return self._makers[task.signature]

@@ -39,8 +39,14 @@ class Maker:
 
     def _made(self, begin: Begin, place: Place | None, frozen: bool) -> Trainer:
         trainer = Trainer(self._step, frozen=frozen)
-        if place is not None:
-            trainer.make_static(self._static, place, begin)
+        if place is None:
+            return trainer
+        if self._step is not self._uncompiled and not self._static.records("Steps"):
+            # Nothing else rehearses it, and what cannot be compiled must be found out here.
+            begin(trainer)
+            with place.work(), place.own_chance():
+                trainer.step()
+        trainer.make_static(self._static, place, begin)
         return trainer
 
 

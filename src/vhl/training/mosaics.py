@@ -37,16 +37,16 @@ class MosaicStream(Stream):
         if of_one_class:
             _check_members(images.labels, tiles**2)
 
-    def shuffled(self, seed: int, purpose: Purpose, round_: int) -> Tensor:
+    def shuffled(self, seed: int, purpose: Purpose, round_: int, client: int = 0, turn: int = 0) -> Tensor:
         """As of any stream; with mosaics of one class, shuffled groups of a class's shuffled samples.
 
         What does not fill a group is left out of this round.
         """
         if not self._one_class:
-            return super().shuffled(seed, purpose, round_)
+            return super().shuffled(seed, purpose, round_, client, turn)
         size, device = self.tiles**2, self.labels.device
         place = torch.arange(len(self), device=device)
-        own, group, *_ = words(seed, purpose, round_, 0, 0, place)
+        own, group, *_ = words(seed, purpose, round_, client, turn, place)
         by_class = (self.labels << 32 | own).argsort(stable=True)
         counts = self.labels.bincount()
         first = (counts.cumsum(0) - counts)[self.labels[by_class]]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vhl.chance import Place, Purpose, Words, below, words
-from vhl.training.streams import Choices, Stream
+from vhl.chance import Purpose, Words, below, words
+from vhl.training.streams import Stream
 
 Schedule = dict[str, Tensor]
 """Of one client, by name; every tensor has the steps first.
@@ -66,20 +66,13 @@ def virtual_schedules(
 ) -> list[Schedule]:
     """A client goes through the round's shuffle of the virtual set, from a start of its own."""
     parts = _Parts(clients, [rows * own for own in steps])
-    index, choices = virtual_samples(seed, parts.round, parts.client, stream, order, parts.within)
-    flat = {"virtual": index, **{f"virtual.{name}": values for name, values in choices.items()}}
-    return parts.split(flat, rows)
-
-
-def virtual_samples(
-    seed: int, round_: Place, client: Place, stream: Stream, order: Tensor, number: Tensor
-) -> tuple[Tensor, Choices]:
-    """A client's virtual samples of these numbers in a round, and how they are augmented."""
-    group = stream.tiles**2
-    start, *_ = words(seed, Purpose.VIRTUAL_START, round_, client, 0, torch.zeros_like(number))
+    group, number = stream.tiles**2, parts.within
+    start, *_ = words(seed, Purpose.VIRTUAL_START, parts.round, parts.client, 0, torch.zeros_like(number))
     first = below(start, len(order) // group) * group  # a mosaic's tiles stay together
-    choices = stream.choices(words(seed, Purpose.VIRTUAL, round_, client, 0, number))
-    return order[(first + number) % len(order)], choices
+    choices = stream.choices(words(seed, Purpose.VIRTUAL, parts.round, parts.client, 0, number))
+    flat = {"virtual": order[(first + number) % len(order)]}
+    flat |= {f"virtual.{name}": values for name, values in choices.items()}
+    return parts.split(flat, rows)
 
 
 class _Parts:

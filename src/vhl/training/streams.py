@@ -45,10 +45,10 @@ class Stream:
     tiles = 1
     """Images to a side of what :meth:`batch` makes."""
 
-    def shuffled(self, seed: int, purpose: Purpose, round_: int) -> Tensor:
-        """All samples in a round's random order."""
+    def shuffled(self, seed: int, purpose: Purpose, round_: int, client: int = 0, turn: int = 0) -> Tensor:
+        """All samples in a round's random order: one for all clients, or a client's own in each turn."""
         place = torch.arange(len(self), device=self.labels.device)
-        key, *_ = words(seed, purpose, round_, 0, 0, place)
+        key, *_ = words(seed, purpose, round_, client, turn, place)
         return key.argsort(stable=True)
 
     def plain(self) -> Stream:
@@ -97,3 +97,21 @@ class Stream:
         column = self._columns[None] - choices["hole_column"][:, None]
         in_row, in_column = (row >= -low) & (row < high), (column >= -low) & (column < high)
         return ~(in_row[:, :, None] & in_column[:, None, :])
+
+
+class Passes:
+    """An endless run of passes through a stream's samples, each in another order."""
+
+    def __init__(self, stream: Stream, seed: int, purpose: Purpose, round_: int, client: int = 0) -> None:
+        self._stream, self._place = stream, (seed, purpose, round_, client)
+        self._orders: dict[int, Tensor] = {}
+
+    def take(self, first: int, count: int) -> Tensor:
+        """So many samples of the run, of which the first has this number."""
+        size = len(self._stream)
+        turns = range(first // size, (first + count - 1) // size + 1)
+        kept = self._orders
+        self._orders = {
+            turn: kept[turn] if turn in kept else self._stream.shuffled(*self._place, turn) for turn in turns
+        }
+        return torch.cat(list(self._orders.values()))[first - turns[0] * size :][:count]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vhl.algorithms.base import Client, Server, Update, Vectors
 from vhl.models.layers.norm import can_weigh, freeze_statistics, weighted_statistics
@@ -31,6 +32,7 @@ class Trainer:
         self.model.module.train()
         if frozen:
             freeze_statistics(self.model.module)
+        self._fewest = _fewest_images(self.task, self.model.module)
         self._network = step.network(self.model.module)
         self._references = {name: self._build() for name in self.task.algorithm.references}
         self._reference_networks = {
@@ -70,15 +72,15 @@ class Trainer:
         else:
             self._short = partial(_step_at, place, self)
 
-    def begin(self, job: Job, server: Server, schedule: Schedule) -> None:
-        """Put a client's start in place."""
+    def begin(self, job: Job, task: Task, server: Server, schedule: Schedule) -> None:
+        """Put a client's start in place; its task takes this trainer's steps, with a seed of its own."""
         self.model.load(server.parameters, server.buffers)
         own = dict(job.state)
         momentum = own.pop(MOMENTUM, None)
         self.momentum.zero_() if momentum is None else self.momentum.copy_(momentum, non_blocking=True)
         self.rate.fill_(job.rate)
         self.counter.zero_()
-        for place, number in enumerate((self.task.seed, job.round, job.client)):
+        for place, number in enumerate((task.seed, job.round, job.client)):
             self._where[place] = number
         if self._totals is not None:
             self._totals.zero_()
@@ -95,7 +97,7 @@ class Trainer:
         if rows == self.task.batch:
             self._whole()
         else:
-            self._short(rows)
+            self._short(max(rows, self._fewest))
 
     def step(self, rows: int | None = None, *, weigh: bool = False) -> None:
         """Gather, augment, forward, objective, backward, corrections, update.
@@ -179,6 +181,23 @@ class Trainer:
 def _step_at(place: Place, trainer: Trainer, rows: int) -> None:
     with place.work(), place.own_chance():
         trainer.step(rows)
+
+
+def _fewest_images(task: Task, module: nn.Module) -> int:
+    """Of a step: PyTorch's own batch norm may refuse one alone, for a single value has no deviation.
+
+    Then a filler keeps it company, without weight in the loss.
+    """
+    if not task.has_short_batches or task.virtual_batch is not None or can_weigh(module):
+        return 1
+    height, width, channels = task.natural.shape
+    image = torch.zeros(1, channels, height, width, dtype=task.precision.compute_dtype, device=task.device)
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), task.precision.autocast():
+        try:
+            copy.deepcopy(module)(image)
+        except ValueError:
+            return 2
+    return 1
 
 
 def _all_finite(update: Update) -> Tensor:

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 pytest.importorskip("triton")
-from vhl.models._weighted import weighted_batch_norm
-
-from vhl.models import _kernels
+from vhl.models.layers import _kernels
+from vhl.models.layers.weighted import weighted_batch_norm
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
@@ -160,11 +159,21 @@ def test_two_runs_give_the_same_bits():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_training_needs_more_than_one_value_per_channel():
-    leaves, running, _ = _inputs((1, 3, 1, 1), torch.float32, skip=False)
-    for operation in (_pytorchs, _ours):
-        with pytest.raises(ValueError, match=r"more than 1 value per channel.*\[1, 3, 1, 1\]"):
-            operation(leaves, running, relu=False)
+@_RELU
+@_SKIP
+def test_one_value_a_channel_is_normalised_to_the_bias(skip, relu):
+    """It has no deviation; PyTorch's own layer refuses it."""
+    leaves, running, dz = _inputs((1, 3, 1, 1), torch.float64, skip)
+    found = _results(_ours, leaves, running, dz, relu)
+    z = sum(leaves[3:], leaves[2].view(1, 3, 1, 1))
+    passed = dz * (z > 0) if relu else dz
+    torch.testing.assert_close(found["z"], z.relu() if relu else z)
+    torch.testing.assert_close(found["dbias"], passed.flatten())
+    torch.testing.assert_close(found["mean"], 0.9 * running[0] + 0.1 * leaves[0].flatten())
+    torch.testing.assert_close(found["variance"], 0.9 * running[1])
+    assert not found["dx"].any() and not found["dweight"].any()
+    if skip:
+        assert found["dskip"].equal(passed)
 
 
 # --- images that count differently ---------------------------------------------------------------------
@@ -232,3 +241,25 @@ def test_equal_weights_are_the_ordinary_layer(relu):
     found = _results(weighted, leaves, running, dz, relu)
     for name, value in _results(_ours, leaves, running, dz, relu).items():
         torch.testing.assert_close(found[name], value, rtol=1e-10, atol=1e-10, msg=name)
+
+
+@_RELU
+@_SKIP
+@pytest.mark.parametrize("shape", [(2, 20, 8, 8), (3, 5, 1, 1), (1, 5, 4, 4), (1, 5, 1, 1)])
+def test_images_of_weight_zero_are_as_if_they_were_not_there(shape, skip, relu):
+    """Fillers after the images that are there, of which there may be one alone."""
+    there, (leaves, running, dz) = shape[0], _inputs((7, *shape[1:]), torch.float64, skip)
+    weights = (torch.arange(7, device=_DEVICE) < there).double() / there
+    dz[there:] = 0  # no loss reads them
+
+    def weighted(leaves, running, relu) -> Tensor:
+        x, weight, bias, *skip = leaves
+        options = {"skip": skip[0] if skip else None, "relu": relu, "weights": weights}
+        return _kernels.batch_norm(x, *running, weight, bias, training=True, **options)
+
+    found = _results(weighted, leaves, running, dz, relu)
+    cut = [leaf[:there] if leaf.dim() == 4 else leaf for leaf in leaves]
+    for name, value in _results(_ours, cut, running, dz[:there], relu).items():
+        own = found[name][:there] if value.dim() == 4 else found[name]
+        torch.testing.assert_close(own, value, rtol=1e-10, atol=1e-10, msg=name)
+    assert not found["dx"][there:].any()

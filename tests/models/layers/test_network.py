@@ -3,57 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from vhl.models._network import (
-    BatchNorm,
-    Layers,
-    Network,
-    cut,
-    freeze_statistics,
-    weighted_statistics,
-)
 
-from vhl.models.resnet import ResNet8
-
-
-def test_batch_norm_is_pytorchs_to_the_bit():
-    generator = torch.Generator().manual_seed(0)
-    ours, theirs = BatchNorm(5), nn.BatchNorm2d(5)
-    for layer in (ours, theirs):
-        with torch.no_grad():
-            layer.weight.copy_(torch.linspace(0.5, 2, 5))
-            layer.bias.copy_(torch.linspace(-1, 1, 5))
-    for _ in range(3):
-        x = torch.randn(4, 5, 6, 7, generator=generator) * 3 + 1
-        pair = [x.clone().requires_grad_() for _ in range(2)]
-        outputs = [layer(x) for layer, x in zip((ours, theirs), pair, strict=True)]
-        assert torch.equal(*outputs)
-        gradients = [
-            torch.autograd.grad(output.square().sum(), [x, layer.weight, layer.bias])
-            for output, x, layer in zip(outputs, pair, (ours, theirs), strict=True)
-        ]
-        assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
-    assert torch.equal(ours.running_mean, theirs.running_mean)
-    assert torch.equal(ours.running_var, theirs.running_var)
-    ours.eval()
-    theirs.eval()
-    before = ours.running_mean.clone()
-    assert torch.equal(ours(x), theirs(x))
-    assert torch.equal(ours.running_mean, before)
-
-
-def test_the_state_of_a_batch_norm_is_floating_point_alone():
-    state = BatchNorm(3).state_dict()
-    assert set(state) == {"weight", "bias", "running_mean", "running_var"}
-    assert all(tensor.dtype == torch.float32 for tensor in state.values())
-
-
-@pytest.mark.parametrize(
-    ("channels", "groups"), [(64, 4), (512, 32), (16, 1), (8, 1), (40, 2), (50, 2), (53, 1)]
-)
-def test_group_norm_has_sixteen_channels_a_group_or_more_where_these_do_not_fit(channels, groups):
-    layer = Layers("group", "torch").normalization(channels)
-    x = torch.randn(2, channels, 3, 3, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(layer(x), nn.GroupNorm(groups, channels)(x))
+from vhl.models.layers.network import Layers, Network, cut
 
 
 def test_convolutions_keep_the_size():
@@ -82,38 +33,6 @@ def test_a_network_pools_its_last_map_for_the_head():
     assert features["last"].numpy() == pytest.approx(last, abs=1e-6)
     weight, bias = (parameter.detach().numpy() for parameter in network.head.parameters())
     assert logits.detach().numpy() == pytest.approx(last @ weight.T + bias, abs=1e-6)
-
-
-# --- images that count differently, and mosaics --------------------------------------------------------
-
-
-def test_foreign_batch_norm_is_frozen_too():
-    own, foreign = BatchNorm(2), nn.BatchNorm2d(2)
-    whole = nn.Sequential(own, foreign, nn.Dropout()).train()
-    freeze_statistics(whole)
-    assert [layer.training for layer in whole] == [False, False, True]
-
-
-def test_weights_last_as_long_as_they_are_said_to():
-    network = ResNet8(width=4).build(2, 1, (8, 8))
-    x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(4))
-    initial = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-
-    def statistics(weights):
-        network.load_state_dict(initial)
-        with weighted_statistics(network, weights):
-            network(x)
-        return network.stem[1].running_mean.clone()
-
-    plain, weighted = statistics(None), statistics(torch.tensor([1.0, 0, 0, 0, 0, 0]))
-    assert not torch.allclose(plain, weighted, atol=1e-4)
-    network.load_state_dict(initial)
-    network(x)
-    assert torch.equal(network.stem[1].running_mean, plain)
-    network.eval()
-    before = network(x)[1]
-    with weighted_statistics(network, torch.tensor([1.0, 0, 0, 0, 0, 0])):
-        assert torch.equal(network(x)[1], before)
 
 
 def test_cut_maps_are_their_tiles_row_by_row():

@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from vhl.models._weighted import weighted_batch_norm
 
-from vhl.models import _weighted
+from vhl.models.layers import weighted
+from vhl.models.layers.weighted import weighted_batch_norm
 
 
 @pytest.fixture(params=["groups", "images"], autouse=True)
 def _way(request, monkeypatch):
     """As on a CPU, and as on other devices."""
     if request.param == "images":
-        monkeypatch.setattr(_weighted, "_groups", _weighted._images)
+        monkeypatch.setattr(weighted, "_groups", weighted._images)
 
 
 def _channels(generator: torch.Generator, channels: int = 3) -> list[torch.Tensor]:
@@ -45,12 +45,13 @@ def test_statistics_are_not_rounded_under_autocast():
     torch.testing.assert_close(state[0], theirs[0], rtol=1e-5, atol=0)
 
 
-def test_a_weight_of_zero_is_leaving_the_image_out():
+@pytest.mark.parametrize("size", [4, 1])
+@pytest.mark.parametrize("shares", [[0.1, 0.2, 0.3, 0.4, 0.0], [0.25, 0.25, 0.25, 0.25, 0.0]])
+def test_a_weight_of_zero_is_leaving_the_image_out(size, shares):
     generator = torch.Generator().manual_seed(1)
-    x = torch.randn(5, 3, 4, 4, generator=generator, dtype=torch.float64)
-    dz = torch.randn(5, 3, 4, 4, generator=generator, dtype=torch.float64)
+    x, dz = torch.randn(2, 5, 3, size, size, generator=generator, dtype=torch.float64)
     dz[4] = 0
-    weights = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.0], dtype=torch.float64)
+    weights = torch.tensor(shares, dtype=torch.float64)
     state = _channels(generator)
     other = [own.clone() for own in state]
     whole, part = x.clone().requires_grad_(), x[:4].clone().requires_grad_()
@@ -62,6 +63,17 @@ def test_a_weight_of_zero_is_leaving_the_image_out():
     without.backward(dz[:4])
     torch.testing.assert_close(whole.grad[:4], part.grad, rtol=1e-12, atol=1e-12)
     assert not whole.grad[4].any()
+
+
+def test_a_single_value_that_counts_is_normalised_to_the_bias():
+    """The pixel of one image of 1×1: the others are fillers."""
+    x = torch.arange(6.0, dtype=torch.float64).view(3, 2, 1, 1)
+    state = _channels(torch.Generator().manual_seed(4), 2)
+    mean, variance, _, bias = (own.clone() for own in state)
+    ours = weighted_batch_norm(x, torch.tensor([1.0, 0, 0], dtype=torch.float64), *state)
+    torch.testing.assert_close(ours[0].flatten(), bias, rtol=1e-12, atol=0)
+    torch.testing.assert_close(state[0], 0.9 * mean + 0.1 * x[0].flatten(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(state[1], 0.9 * variance, rtol=1e-12, atol=0)
 
 
 def test_a_weight_of_two_is_the_image_twice():

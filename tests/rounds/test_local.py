@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from vhl.rounds.problem import Problem
-from vhl.rounds.workshop import Shelf, Workshop
-from vhl.training.stream import Stream
 
 from vhl.algorithms.base import Server
 from vhl.algorithms.fedavg import FedAvg
@@ -22,9 +19,10 @@ from vhl.models.base import Model
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
-from vhl.rounds.simulation import Simulation
+from vhl.rounds.local import Shared, Shelf, local
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Precision
+from vhl.training.streams import Stream
 from vhl.training.task import Job
 from vhl.training.trainer import Trainer
 
@@ -33,11 +31,11 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def pair(digit_simulation):
-    """Two simulations in one workshop that differ in some settings."""
+    """Two simulations with something shared that differ in some settings."""
 
     def make(first=None, second=None, **both):
-        workshop = Workshop()
-        return [digit_simulation(workshop=workshop, **{**both, **(own or {})}) for own in (first, second)]
+        shared = Shared()
+        return [digit_simulation(shared=shared, **{**both, **(own or {})}) for own in (first, second)]
 
     return make
 
@@ -56,12 +54,19 @@ SAME = [
 ]
 
 
+def parts(simulation):
+    """What may be shared: natural data as they lie here and what is known of them, virtual data, lanes."""
+    task, setup = simulation.clients.task, simulation.setup
+    return [task.natural, setup.data, setup.virtual, task.virtual, simulation.federation.lanes]
+
+
+def are_shared(one, other):
+    return [a is b for a, b in zip(parts(one), parts(other), strict=True)]
+
+
 @pytest.mark.parametrize("settings", SAME)
 def test_what_does_not_touch_the_data_shares_them(pair, settings):
-    one, other = pair({}, settings, objective="vhl")
-    assert one.problem.natural is other.problem.natural and one.lanes is other.lanes
-    assert one.task.natural is other.task.natural
-    assert one.problem.virtual is other.problem.virtual and one.task.virtual is other.task.virtual
+    assert all(are_shared(*pair({}, settings, objective="vhl")))
 
 
 @pytest.mark.parametrize(
@@ -78,80 +83,66 @@ def test_what_does_not_touch_the_data_shares_them(pair, settings):
     ],
 )
 def test_other_data_are_not_shared(pair, settings, natural, virtual):
-    one, other = pair({}, settings, objective="vhl")
-    assert (one.problem.natural is other.problem.natural) == natural
-    assert (one.task.natural is other.task.natural) == natural
-    assert (one.problem.virtual is other.problem.virtual) == virtual
-    assert (one.task.virtual is other.task.virtual) == virtual
+    found = are_shared(*pair({}, settings, objective="vhl"))
+    assert found == [natural, natural, virtual, virtual, "engine" not in settings]
 
 
 @pytest.mark.parametrize(
     "option", [{"crop": 2}, {"flip": True}, {"validation": 0.25}, {"mean": (0.5,), "std": (0.5,)}]
 )
 def test_other_options_of_the_data_are_other_data(pair, small_digits, option):
-    one, other = pair({"data": small_digits()}, {"data": small_digits(**option)})
-    assert one.problem.natural is not other.problem.natural
+    assert not are_shared(*pair({"data": small_digits()}, {"data": small_digits(**option)}))[0]
 
 
 def test_the_virtual_set_of_another_folder_or_shape(digit_simulation, small_digits, tmp_path):
-    workshop = Workshop()
-    one = digit_simulation(objective="vhl", workshop=workshop)
-    elsewhere = Problem(one.experiment, tmp_path, workshop=workshop)
-    assert elsewhere.natural is not one.problem.natural and elsewhere.virtual is not one.problem.virtual
-    larger = digit_simulation(objective="vhl", data=small_digits(size=12), workshop=workshop)
-    assert larger.problem.virtual is not one.problem.virtual
-    assert larger.problem.virtual.train.shape == (12, 12, 1)
+    shared = Shared()
+    one = digit_simulation(objective="vhl", shared=shared)
+    elsewhere = local(one.experiment, tmp_path, shared=shared)
+    assert elsewhere.setup.data is not one.setup.data and elsewhere.setup.virtual is not one.setup.virtual
+    larger = digit_simulation(objective="vhl", data=small_digits(size=12), shared=shared)
+    assert larger.setup.virtual is not one.setup.virtual
+    assert larger.setup.virtual.train.shape == (12, 12, 1)
 
 
 def test_tiles_are_not_images_of_their_size(pair, small_digits):
     """8×8 both, of one seed; but the one makes mosaics of them."""
     tiles = {"data": small_digits(size=16), "objective": "vhl-light"}
-    one, other = pair(tiles, {"data": small_digits(), "objective": "vhl"})
-    assert np.array_equal(one.problem.virtual.images.images, other.problem.virtual.images.images)
-    assert (one.task.virtual.tiles, type(other.task.virtual)) == (2, Stream)
+    one, other = (made.setup.virtual for made in pair(tiles, {"data": small_digits(), "objective": "vhl"}))
+    assert np.array_equal(one.images.images, other.images.images)
+    assert (one.train.tiles, type(other.train)) == (2, Stream)
 
 
 def test_mosaics_of_one_class_are_not_those_of_any(pair):
     same = {"name": "vhl-light", "mosaic_classes": "same"}
-    one, other = pair({"objective": "vhl-light"}, {"objective": same})
-    assert one.problem.virtual is not other.problem.virtual and one.task.virtual is not other.task.virtual
+    assert not any(are_shared(*pair({"objective": "vhl-light"}, {"objective": same}))[2:4])
 
 
 def test_the_virtual_set_has_as_many_classes_as_the_natural_one(digit_simulation, array_source):
     """Where nothing else is said of it: so its own settings do not tell."""
-    workshop, images = Workshop(), np.zeros((40, 8, 8, 1), np.uint8)
-    problems = [
-        digit_simulation(
-            objective="vhl",
-            data=array_source(
-                ImageSet(images, np.arange(40) % classes), classes, mean=(0.5,), std=(1 / classes,)
-            ),
-            partition="iid:4",
-            workshop=workshop,
-        ).problem
-        for classes in (2, 4)
-    ]
-    assert [len(problem.virtual.images) for problem in problems] == [20, 40]
+    shared, images, found = Shared(), np.zeros((40, 8, 8, 1), np.uint8), []
+    for classes in (2, 4):
+        own = ImageSet(images, np.arange(40) % classes)
+        data = array_source(own, classes, mean=(0.5,), std=(1 / classes,))
+        found.append(digit_simulation(objective="vhl", data=data, partition="iid:4", shared=shared))
+    assert [len(simulation.setup.virtual.images) for simulation in found] == [20, 40]
 
 
 @pytest.mark.parametrize(
     "engine", [{"precision": "fp64"}, {"precision": "bf16"}, {"lanes": 2}, {"deterministic": True}]
 )
 def test_another_engine_has_other_lanes(pair, engine):
-    one, other = pair({"engine": {}}, {"engine": engine})
-    assert one.lanes is not other.lanes
+    assert not are_shared(*pair({"engine": {}}, {"engine": engine}))[-1]
 
 
 def test_another_device_has_other_lanes():
-    workshop, engine = Workshop(), Engine(precision="fp32")
+    shared, engine = Shared(), Engine(precision="fp32")
     cpu, gpu = (Precision.choose(engine, torch.device(kind)) for kind in ("cpu", "cuda"))
-    lanes = [workshop.lanes(Engine(precision="fp32"), numerics, print) for numerics in (cpu, gpu, cpu)]
+    lanes = [shared.lanes(Engine(precision="fp32"), precision, print) for precision in (cpu, gpu, cpu)]
     assert lanes[0] is lanes[2] and lanes[0] is not lanes[1]
 
 
-def test_without_a_workshop_nothing_is_shared(digit_simulation):
-    one, other = digit_simulation(), digit_simulation()
-    assert one.lanes is not other.lanes and one.problem.natural is not other.problem.natural
+def test_where_nothing_is_shared(digit_simulation):
+    assert not any(are_shared(digit_simulation(objective="vhl"), digit_simulation(objective="vhl")))
 
 
 def test_a_shelf_tells_words_apart():
@@ -185,8 +176,8 @@ def test_what_cannot_be_made_is_tried_again():
 
 def references(simulation):
     """To what lies on the device for a simulation."""
-    problem, task = simulation.problem, simulation.task
-    return [weakref.ref(thing) for thing in (problem.natural, problem.virtual, task.natural.images)]
+    images, _, virtual, *_ = parts(simulation)
+    return [weakref.ref(thing) for thing in (images, images.images, virtual)]
 
 
 def alive(held):
@@ -194,13 +185,14 @@ def alive(held):
     return [reference() is not None for reference in held]
 
 
-def test_what_nobody_uses_is_let_go(pair):
-    one, other = pair({}, {"algorithm": "fedprox"}, objective="vhl")
-    held, workshop = references(one), one.problem.workshop
+def test_what_nobody_uses_is_let_go(digit_simulation):
+    shared = Shared()
+    one, other = (digit_simulation(objective="vhl", shared=shared, algorithm=a) for a in ("fedavg", "moon"))
+    held = references(one)
     del one
     assert all(alive(held))  # the other one's too
     del other
-    assert not any(alive(held)) and workshop is not None
+    assert not any(alive(held))
 
 
 def test_what_was_trained_on_is_let_go_when_something_new_comes(pair):
@@ -214,7 +206,7 @@ def test_what_was_trained_on_is_let_go_when_something_new_comes(pair):
     assert not any(alive(first))
     other.close()
     del other
-    assert not any(alive(second))  # and with the workshop all of it
+    assert not any(alive(second))  # and with what was shared all of it
 
 
 @pytest.fixture
@@ -249,9 +241,9 @@ def test_experiments_side_by_side_keep_what_they_need(pair, trainers):
 
 
 def test_one_of_two_seeds_that_ends_leaves_the_other_its_place(digit_simulation, trainers):
-    workshop = Workshop()
+    shared = Shared()
     settings = [{}, {"seeds": {"batches": 1}}, {"algorithm": "fedprox"}]
-    stays, ends, new = (digit_simulation(workshop=workshop, **own) for own in settings)
+    stays, ends, new = (digit_simulation(shared=shared, **own) for own in settings)
     stays.run_round()
     ends.run_round()
     ends.close()
@@ -276,153 +268,61 @@ VARIANTS = [
 ]
 
 
-def comparable(record):
-    return record.model_copy(update={"seconds": 0.0})
-
-
-def state_of(simulation):
-    """Every vector by name, and who took part how often."""
-    state, server = simulation.state, simulation.state.server
-    found = {"parameters": server.parameters, "buffers": server.buffers, **server.state}
-    found |= {f"{c}.{name}": v for c, own in state.clients.items() for name, v in own.items()}
-    return state.round, state.participations, found
-
-
-def assert_same(one, other):
-    (*counts, vectors), (*others, expected) = state_of(one), state_of(other)
-    assert counts == others and set(vectors) == set(expected)
-    assert all(vectors[name].equal(expected[name]) for name in expected)
-
-
 @pytest.fixture
-def alone(digit_simulation):
-    """The simulation of these settings in a workshop of its own, run, with its records."""
+def run_all(comparable):
+    """Simulations that take turns, each one look at a time, to their end; records, or what went wrong."""
 
-    def make(**settings):
-        simulation = digit_simulation(**settings)
-        return simulation, [comparable(record) for record in simulation]
+    def run(*simulations):
+        found = {simulation: [] for simulation in simulations}
+        running = list(simulations)
+        while running:
+            for simulation in list(running):
+                try:
+                    record = simulation.poll()
+                except VHLError as error:
+                    found[simulation] = error
+                    running.remove(simulation)
+                    continue
+                found[simulation] += [] if record is None else comparable([record])
+                if simulation.state.round == simulation.experiment.rounds and record is not None:
+                    running.remove(simulation)
+        return list(found.values())
 
-    return make
-
-
-def advance(simulation, records):
-    """One look, and where nothing is there yet some work; whether the simulation has more rounds."""
-    if len(records) < simulation.experiment.rounds:
-        record = simulation.poll()
-        if record is None:
-            simulation.lanes.pump()
-        else:
-            records.append(comparable(record))
-    return len(records) < simulation.experiment.rounds
-
-
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_side_by_side_is_one_after_the_other(digit_simulation, alone, lanes):
-    workshop = Workshop()
-    engines = [{"engine": {"lanes": lanes, **own.get("engine", {})}} for own in VARIANTS]
-    running = [
-        digit_simulation(workshop=workshop, **{**own, **engine})
-        for own, engine in zip(VARIANTS, engines, strict=True)
-    ]
-    assert len({id(simulation.lanes) for simulation in running}) == 2  # the last has another precision
-    records = [[] for _ in running]
-    while any([advance(*own) for own in zip(running, records, strict=True)]):  # noqa: C419 each has its turn
-        pass
-    for simulation, found, own, engine in zip(running, records, VARIANTS, engines, strict=True):
-        expected, expected_records = alone(**{**own, **engine})
-        assert found == expected_records
-        assert_same(simulation, expected)
+    return run
 
 
-def test_rounds_of_two_are_mixed(pair):
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_side_by_side_is_one_after_the_other(digit_simulation, comparable, assert_same_state, run_all, lanes):
+    shared = Shared()
+    settings = [{**own, "engine": {"lanes": lanes, **own.get("engine", {})}} for own in VARIANTS]
+    running = [digit_simulation(shared=shared, **own) for own in settings]
+    assert len({id(simulation.federation.lanes) for simulation in running}) == 2  # of another precision
+    for simulation, records, own in zip(running, run_all(*running), settings, strict=True):
+        alone = digit_simulation(**own)
+        assert records == comparable(alone)
+        assert_same_state(simulation, alone)
+
+
+class _Noting(FedAvg):
+    """FedAvg that notes whose training is over, told by its samples or its rate."""
+
+    def __init__(self, notes):
+        super().__init__()
+        object.__setattr__(self, "notes", notes)
+
+    def finish(self, weights, client, work):
+        self.notes.append(work)
+        return super().finish(weights, client, work)
+
+
+def test_rounds_of_two_are_mixed(pair, run_all):
     """Else the test above would prove nothing: clients of both wait in the same lanes, the longest first."""
-    one, other = pair({}, {"seeds": {"batches": 1}}, partition={"name": "lda", "alpha": 0.3, "clients": 4})
-    order, sizes = [], [len(part) for part in one.problem.parts]
-    finish = FedAvg.finish
-
-    def noted(self, weights, client, work):
-        order.append(work.samples)
-        return finish(self, weights, client, work)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FedAvg, "finish", noted)
-        assert one.poll() is None and other.poll() is None
-        for _ in range(2 * len(sizes)):
-            one.lanes.pump()
-        one.lanes.pump()  # nothing is left to do
-    steps = [-(-size // 8) for size in order]
-    assert steps == sorted(steps, reverse=True) and sorted(order) == sorted(2 * sizes)
-    assert one.poll().round == other.poll().round == 1
-
-
-def test_one_that_diverges_leaves_the_others_alone(pair, alone):
-    bad, good = pair({"training": {"batch_size": 8, "lr": 1e30}}, {"rounds": 3})
-    records, raised, running = [], None, True
-    while running or raised is None:
-        if raised is None:
-            try:
-                advance(bad, [])
-            except VHLError as error:
-                raised = error
-        running = advance(good, records)
-    assert "every client's model became infinite" in str(raised) and bad.state.round == 0
-    expected, expected_records = alone(rounds=3)
-    assert records == expected_records
-    assert_same(good, expected)
-
-
-@pytest.mark.parametrize("pumps", [0, 1, 3])
-def test_one_that_is_closed_half_way_leaves_the_others_alone(pair, alone, monkeypatch, pumps):
-    """Its jobs that wait are dropped; asked again, it begins its round anew."""
-    seeds = {"seeds": {"batches": 1}}
-    left, stays = pair(seeds, {})
-    trained, finish = [], Trainer.finish
-
-    def noted(trainer, job, task):
-        trained.append(task.seed)
-        return finish(trainer, job, task)
-
-    monkeypatch.setattr(Trainer, "finish", noted)
-    assert left.poll() is None and stays.poll() is None
-    for _ in range(pumps):
-        left.lanes.pump()
-    left.close()
-    before, records = trained.count(1), []
-    while advance(stays, records):
-        pass
-    assert trained.count(1) == before <= pumps and trained.count(0) == 2 * 4
-    expected, expected_records = alone()
-    assert records == expected_records
-    assert_same(stays, expected)
-    left.close()  # a second time changes nothing
-    assert left.state.round == 0
-    del trained[:]
-    found = [comparable(record) for record in left]
-    assert trained == [1] * 2 * 4
-    expected, expected_records = alone(**seeds)
-    assert found == expected_records
-    assert_same(left, expected)
-
-
-def test_an_error_is_its_own_and_the_round_can_be_tried_again(pair, alone, monkeypatch):
-    one, other = pair({}, {"seeds": {"batches": 1}})
-    land = Simulation._land
-
-    def stopped(simulation, flight):
-        if simulation is one and simulation.state.round == 1:
-            raise KeyboardInterrupt
-        return land(simulation, flight)
-
-    first = [comparable(one.run_round())]
-    with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "_land", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            one.run_round()
-        records = [comparable(record) for record in other]
-    assert records == alone(seeds={"batches": 1})[1]
-    expected, expected_records = alone()
-    assert first + [comparable(record) for record in one] == expected_records
-    assert_same(one, expected)
+    done, settings = [], {"partition": {"name": "lda", "alpha": 0.3, "clients": 4}, "rounds": 1}
+    one, other = pair({}, {"seeds": {"batches": 1}}, algorithm=_Noting(done), **settings)
+    run_all(one, other)
+    assert sorted(work.samples for work in done) == sorted(2 * one.setup.sizes)
+    steps = [work.steps for work in done]
+    assert steps == sorted(steps, reverse=True) and len(set(steps)) > 1
 
 
 class _Refuses(Plain):
@@ -432,21 +332,76 @@ class _Refuses(Plain):
         raise VHLError("These data cannot be learned.")
 
 
-def test_an_error_in_a_clients_training_goes_to_its_own_simulation(pair):
-    bad, good = pair({"objective": _Refuses()}, {})
-    assert bad.poll() is None and good.poll() is None
-    refused, records = None, []
-    for _ in range(20):
-        advance(good, records)
-        if refused is None:
-            try:
-                advance(bad, [])
-            except VHLError as error:
-                refused = error
-    assert "cannot be learned" in str(refused) and len(records) == 2
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"training": {"batch_size": 8, "lr": 1e30}}, "every client's model became infinite"),
+        ({"objective": _Refuses()}, "cannot be learned"),
+    ],
+)
+def test_one_that_goes_wrong_leaves_the_others_alone(
+    pair, digit_simulation, comparable, assert_same_state, run_all, settings, words
+):
+    bad, good = pair(settings, {"rounds": 3})
+    error, records = run_all(bad, good)
+    assert words in str(error) and bad.state.round == 0
+    alone = digit_simulation(rounds=3)
+    assert records == comparable(alone)
+    assert_same_state(good, alone)
 
 
-# --- recipes -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("looks", [1, 2, 4])
+def test_one_that_is_closed_half_way_leaves_the_others_alone(
+    pair, digit_simulation, comparable, assert_same_state, run_all, looks
+):
+    """Its jobs that wait are dropped; asked again, it begins its round anew."""
+    done, fast = [], {"seeds": {"batches": 1}, "training": {"batch_size": 8, "lr": 0.02}}
+    left, stays = pair(fast, {}, algorithm=_Noting(done))
+    for _ in range(looks):
+        assert left.poll() is None and stays.poll() is None
+    left.close()
+    before = [work.rate for work in done]
+    (records,) = run_all(stays)
+    rates = [work.rate for work in done]
+    assert rates.count(0.02) == before.count(0.02) <= 2 * looks and len(rates) == rates.count(0.02) + 8
+    alone = digit_simulation(algorithm=_Noting([]))
+    assert records == comparable(alone)
+    assert_same_state(stays, alone)
+    left.close()  # a second time changes nothing
+    assert left.state.round == 0
+    alone = digit_simulation(algorithm=_Noting([]), **fast)
+    assert comparable(left) == comparable(alone)
+    assert_same_state(left, alone)
+
+
+class _Stops(FedAvg):
+    """FedAvg in which Ctrl-C comes at its second average."""
+
+    def __init__(self):
+        super().__init__()
+        object.__setattr__(self, "calls", [])
+
+    def aggregate(self, *arguments):
+        self.calls.append(1)
+        if len(self.calls) == 2:
+            raise KeyboardInterrupt
+        return super().aggregate(*arguments)
+
+
+def test_a_round_that_was_stopped_can_be_tried_again(
+    pair, digit_simulation, comparable, assert_same_state, assert_same_run
+):
+    one, other = pair({"algorithm": _Stops()}, {"seeds": {"batches": 1}})
+    first = comparable([one.run_round()])
+    with pytest.raises(KeyboardInterrupt):
+        one.run_round()
+    assert_same_run(other, digit_simulation(seeds={"batches": 1}))
+    alone = digit_simulation()
+    assert first + comparable(one) == comparable(alone)
+    assert_same_state(one, alone)
+
+
+# --- steps --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -474,14 +429,9 @@ def test_an_error_in_a_clients_training_goes_to_its_own_simulation(pair):
         ({"engine": {"precision": "bf16"}}, False),
     ],
 )
-def test_tasks_that_take_the_same_steps_share_a_recipe(pair, settings, same):
+def test_tasks_that_take_the_same_steps_are_made_once(pair, settings, same):
     one, other = pair({}, settings, objective="vhl")
-    assert (one.task.signature == other.task.signature) == same
-
-
-def test_more_natural_classes_or_outputs_are_another_network(digit_simulation):
-    task = digit_simulation(objective="vhl").problem
-    assert task.network(4) != task.network(8)
+    assert (one.clients.task.signature == other.clients.task.signature) == same
 
 
 class _Shuffled(nn.Module):
@@ -504,13 +454,12 @@ class _ShuffledModel(Model):
         return _Shuffled(channels * size[0] * size[1], classes)
 
 
-def test_what_a_network_draws_beside_its_weights_is_its_own(pair, alone):
+def test_what_a_network_draws_beside_its_weights_is_its_own(pair, digit_simulation, assert_same_run):
     """Whole numbers are no part of the vectors that are loaded, and a seed draws its own."""
     seeds = {"seeds": {"model": 1}}
     one, other = pair({}, seeds, model=_ShuffledModel())
     one.run_round()
-    list(other)
-    assert_same(other, alone(model=_ShuffledModel(), **seeds)[0])
+    assert_same_run(other, digit_simulation(model=_ShuffledModel(), **seeds))
 
 
 @pytest.fixture
@@ -534,12 +483,12 @@ def builds(make_task, make_stream):
 
 def train(lanes, builds, count=8):
     model = FlatModel(CNN(width=2).build(3, 1, (8, 8)), CPU)
-    job = Job(0, 0, np.arange(count), 0.1, {})
+    job = Job(0, 0, torch.arange(count), 0.1, {})
     lanes.train(builds.task, [job], Server(model.parameters, model.buffers))
     return builds.count
 
 
-def test_a_recipe_without_users_is_dropped_when_a_new_one_comes(builds):
+def test_what_makes_steps_without_users_is_dropped_when_a_new_one_comes(builds):
     lanes = Lanes(Engine(), builds("any").task.precision)
     first, second, third = builds("first"), builds("second"), builds("third")
     assert train(lanes, first) == 1 and train(lanes, first) == 1  # kept as long as nothing else comes
@@ -567,7 +516,7 @@ def test_what_is_dropped_lets_its_data_go(builds):
     assert gone() is None
 
 
-def test_equal_tasks_count_as_users_of_one_recipe(builds):
+def test_equal_tasks_count_as_users_of_one(builds):
     lanes = Lanes(Engine(), builds("any").task.precision)
     one, twin, other = builds("same"), builds("same"), builds("other")
     lanes.open(one.task)
@@ -587,7 +536,7 @@ def test_close_drops_the_waiting_jobs_of_that_task_alone(builds):
     one, twin = builds("same"), builds("same")
     model = FlatModel(one.build(), CPU)
     server = Server(model.parameters, model.buffers)
-    jobs = [Job(client, 0, np.arange(8), 0.1, {}) for client in range(2)]
+    jobs = [Job(client, 0, torch.arange(8), 0.1, {}) for client in range(2)]
     tickets = {}
     for own in (one, twin):
         lanes.open(own.task)

@@ -7,9 +7,9 @@ import itertools
 import pytest
 import torch
 from torch import nn
-from vhl.models._network import Layers, Network
 
 from vhl.models.cnn import CNN
+from vhl.models.layers.network import Layers, Network
 from vhl.models.resnet import ResNet8, ResNet50
 from vhl.models.vectors import FlatModel
 

@@ -111,9 +111,7 @@ class Session:
             state = to_device(self.folder.load_state(manifest), setup.precision.device)
             self.best, self._saved_round = manifest["best"], manifest["round"]
             self._check_not_ended(state)
-        simulation = Simulation(
-            self.experiment, federation=federation, state=state, look_at_end=True
-        )
+        simulation = Simulation(self.experiment, federation=federation, state=state, look_at_end=True)
         # Only now, when nothing is left to refuse: what a mistake leaves behind would be in the way.
         if not self.folder.exists:
             if setup.virtual is not None:

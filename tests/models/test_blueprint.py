@@ -58,24 +58,9 @@ def test_training_starts_from_saved_tensors(tmp_path):
     saved = {name: torch.rand_like(tensor) for name, tensor in DIGITS.build().state_dict().items()}
     save_file(saved, file)
     begun = replace(DIGITS, model=CNN(width=4, start=str(file)))
-    loaded, initial = state(begun.start()), state(begun.build())
+    loaded = state(begun.start())
     assert all(loaded[name].equal(saved[name]) for name in saved)
-    assert initial["head.weight"].equal(DIGITS.build().head.weight)
-    narrow = state(replace(begun, outputs=4).start())  # a head of another width stays as it is
-    for name in saved:
-        fresh = replace(DIGITS, outputs=4).build().state_dict()[name]
-        assert narrow[name].equal(fresh if name in DIGITS.head else saved[name])
-
-
-def test_a_start_that_does_not_fit_is_refused(tmp_path, complains):
-    file = tmp_path / "start.safetensors"
-    save_file(state(replace(DIGITS, model=CNN(width=8)).build()), file)
-    begun = replace(DIGITS, model=CNN(width=4, start=str(file)))
-    with complains("start.safetensors' does not fit", "stages.0"):
-        begun.start()
-    file.write_bytes(b"no tensors")
-    with complains("no readable safetensors file"):
-        begun.start()
+    assert begun.build().head.weight.equal(DIGITS.build().head.weight)  # the initial one is as ever
 
 
 # --- the classifier ------------------------------------------------------------------------------------

@@ -32,5 +32,5 @@ def test_both_cross_entropies_run_over_all_outputs(
 def test_the_weight_of_virtual_images(make_batch):
     batch = make_batch(4, 8, 9, 6, 4)
     usual, half, none = (Naive(virtual_weight=weight).loss(batch) for weight in (1.0, 0.5, 0.0))
-    assert float(half["virtual"]) == pytest.approx(float(usual["virtual"]) / 2)
+    assert half["virtual"].item() == pytest.approx(usual["virtual"].item() / 2)
     assert half["natural"] == usual["natural"] and set(none) == {"natural"}

@@ -12,10 +12,20 @@ pytest.importorskip("triton")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU or TRITON_INTERPRET=1", allow_module_level=True)
 
+from vhl.algorithms.base import Server
 from vhl.chance import Purpose, words
 from vhl.data.images import ImageSet, ImageStream
+from vhl.models.cnn import CNN
+from vhl.objectives.plain import Plain
+from vhl.objectives.vhl_light import VHLLight
 from vhl.training._kernels import make_images, sgd
+from vhl.training.fused import FusedStep
+from vhl.training.mosaics import MosaicStream
+from vhl.training.precision import Precision
+from vhl.training.step import Step
 from vhl.training.streams import Stream
+from vhl.training.task import Job
+from vhl.training.trainer import Trainer
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -73,3 +83,43 @@ def test_gradient_descent_is_torchs(count, dtype, lower):
     assert counter.item() == 5
     if lowered is not None:
         torch.testing.assert_close(lowered.to(dtype), weights, rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize("objective", [Plain(), VHLLight(virtual_batch=8)])
+def test_a_client_with_kernels_is_a_client_without(make_task, objective):
+    """Six images in batches of 4: short ones are cut, or their fillers weigh nothing."""
+
+    def stream(count, tiles=1):
+        images = np.random.default_rng(count).integers(0, 256, (count, 8 // tiles, 8 // tiles, 2), np.uint8)
+        held = ImageSet(images, np.arange(count) % 3), ImageStream(crop=2, flip=True, cutout=4)
+        options = {"dtype": torch.float64} | ({} if tiles == 1 else {"tiles": tiles, "of_one_class": False})
+        kind = Stream if tiles == 1 else MosaicStream
+        return kind(*held, (np.zeros(2), np.ones(2)), DEVICE, **options)
+
+    def build():
+        torch.manual_seed(2)
+        return CNN(width=4).build(6, 2, (8, 8))
+
+    virtual, precision = stream(9, 2) if objective.uses_virtual else None, Precision(DEVICE, "fp64")
+    task = make_task(
+        build,
+        stream(20),
+        virtual=virtual,
+        objective=objective,
+        precision=precision,
+        training={"batch_size": 4, "momentum": 0.5, "weight_decay": 0.1},
+        sizes=(6,),
+    )
+    job, found = Job(3, 1, torch.arange(6, device=DEVICE), 0.1, {}), []
+    for step, weigh in ((Step, False), (FusedStep, False), (FusedStep, True)):
+        trainer = Trainer(step(task))
+        server = Server(trainer.model.parameters.clone(), trainer.model.buffers.clone())
+        trainer.begin(job, task, server, *task.schedules([job]))
+        for _ in range(2):
+            trainer.step(weigh=True) if weigh else trainer.next()
+        found.append(trainer.finish(job, task))
+    for kernels in found[1:]:
+        for name in ("parameters", "buffers"):
+            ours, plain = getattr(kernels.update, name), getattr(found[0].update, name)
+            torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(kernels.totals, found[0].totals, rtol=1e-9, atol=1e-11)

@@ -53,6 +53,16 @@ def test_a_closed_task_leaves_its_lane_and_no_other(gpu, small_task, server_of, 
     assert gpu.steps == {0: 3, 1: 5} and dropped.outcome is None and kept.done
 
 
+def test_a_closed_task_waits_no_more(small_task, server_of, jobs_of):
+    left, stays = small_task(), small_task()
+    found = Lanes(Engine(), stays.precision)
+    (dropped,), (kept,) = (found.submit(task, jobs_of((0, 8)), server_of(task)) for task in (left, stays))
+    found.close(left)
+    for _ in range(3):
+        found.pump()
+    assert dropped.outcome is None and kept.done
+
+
 @pytest.mark.parametrize("lanes", ["a CPU", 1, 2])
 def test_chance_inside_the_network_depends_on_seed_round_and_client_alone(
     gpu, small_task, server_of, jobs_of, lanes

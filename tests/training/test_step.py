@@ -64,18 +64,16 @@ def make(make_task):
         virtual = objective.virtual_images(4)
         training = {"batch_size": 4, "epochs": 2, "momentum": 0.5, "weight_decay": 0.1, "keep_momentum": True}
         features = {"last": 16}
+        defaults = {"precision": Precision(CPU, "fp64"), "seed": 5, "sizes": (10, 1)}
         return make_task(
             partial(build, size),
             a_stream(20, size),
-            precision=Precision(CPU, "fp64"),
             virtual=None if virtual is None else a_stream(9, size, virtual.tiles),
             objective=objective,
             training=training,
             features=features,
             shared={name: torch.from_numpy(a) for name, a in objective.shared(3, features, 0).items()},
-            seed=5,
-            sizes=(10, 1),
-            **settings,
+            **{**defaults, **settings},
         )
 
     return task
@@ -383,6 +381,19 @@ def test_an_objective_that_does_not_return_its_terms_is_told_so(make, complains,
     objective = type("Returns", (_Returns,), {"_returned": staticmethod(returned)})()
     with complains("loss must return its terms by name", "tensors of one number each"):
         outcomes(make(objective), Job(0, 0, torch.arange(4), 0.1, {}))
+
+
+def test_an_objective_gets_logits_in_full_precision(make):
+    """And features as the network made them."""
+    seen = []
+
+    class Noting(Plain):
+        def loss(self, batch):
+            seen.append((batch.logits.dtype, batch.features["stage1"].dtype))
+            return super().loss(batch)
+
+    outcomes(make(Noting(), precision=Precision(CPU, "bf16")), Job(0, 0, torch.arange(4), 0.1, {}))
+    assert set(seen) == {(torch.float32, torch.bfloat16)}
 
 
 def test_a_loss_without_a_gradient_is_told_so(make, complains):

@@ -80,7 +80,7 @@ def of_clients(run: RunFolder, which: str, data_dir: Path | None = None) -> Iter
         job = Job(client, experiment.rounds, samples, experiment.training.lr, state)
         (schedule,) = task.schedules([job])
         for trainer in trainers.values():
-            trainer.begin(job, server, schedule)
+            trainer.begin(job, task, server, schedule)
         first, *_ = task.rows(len(samples))
         yield {name: curvature(trainer, first) for name, trainer in trainers.items()}
 

@@ -91,7 +91,7 @@ def test_a_clients_loss_bends_as_its_gradient_changes(make_run: Make, statistics
     weights, buffers = (v.double() for v in model.layout.pack(saved_tensors(run, "last", model.layout)))
     job = Job(0, 1, clients.data.parts[0], 0.01, {})
     (schedule,) = clients.task.schedules([job])
-    trainer.begin(job, Server(weights, buffers, {}), schedule)
+    trainer.begin(job, clients.task, Server(weights, buffers, {}), schedule)
 
     def gradient(at: torch.Tensor) -> np.ndarray:
         model.parameters.copy_(at)

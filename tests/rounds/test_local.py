@@ -240,18 +240,6 @@ def test_experiments_side_by_side_keep_what_they_need(pair, trainers):
     assert len(trainers) == 2
 
 
-def test_one_of_two_seeds_that_ends_leaves_the_other_its_place(digit_simulation, trainers):
-    shared = Shared()
-    settings = [{}, {"seeds": {"batches": 1}}, {"algorithm": "fedprox"}]
-    stays, ends, new = (digit_simulation(shared=shared, **own) for own in settings)
-    stays.run_round()
-    ends.run_round()
-    ends.close()
-    new.run_round()
-    stays.run_round()
-    assert len(trainers) == 2
-
-
 # --- side by side --------------------------------------------------------------------------------------
 
 VARIANTS = [

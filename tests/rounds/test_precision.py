@@ -133,13 +133,6 @@ def test_an_own_network_needs_no_change_for_any_precision(run, tmp_path):
     assert 1e-4 < distance(half, exact) < 0.2
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_lanes_change_no_bit(run, precision):
-    settings = {"objective": "vhl", "rounds": 2, "clients_per_round": 3}
-    one, three = run(precision, **settings), run(precision, lanes=3, **settings)
-    assert all(a.equal(b) for a, b in zip(kept(one), kept(three), strict=True))
-
-
 @pytest.mark.parametrize(("precision", "width"), [("fp64", 8), ("fp32", 4), ("bf16", 4)])
 def test_traffic_is_what_is_sent(run, precision, width):
     simulation = run(precision)

@@ -12,25 +12,11 @@ import torch
 from vhl.data.partitions.base import Partition
 from vhl.errors import VHLError
 from vhl.rounds.setup import Setup
-from vhl.training.precision import choose_device
 
 
 @pytest.fixture
 def setup(digit_simulation: Any) -> Callable[..., Setup]:
     return lambda **settings: digit_simulation(**settings).setup
-
-
-@pytest.mark.parametrize("wanted", ["nonsense", "meta", "mps", "cpu:x", "cuda:99"])
-def test_devices_that_cannot_be_trained_on_are_refused(wanted: str) -> None:
-    with pytest.raises(VHLError, match=f"device = '{wanted}'"):
-        choose_device(wanted)
-
-
-def test_device_is_cuda_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for there, kind in ((True, "cuda"), (False, "cpu")):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
-        assert choose_device("auto").type == kind
-    assert choose_device("cpu").type == "cpu"
 
 
 def test_compute_is_relative_to_plain_training(setup: Any) -> None:

@@ -13,6 +13,7 @@ from vhl.algorithms.scaffold import SCAFFOLD
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.layers.norm import BatchNorm
+from vhl.objectives.vhl_light import VHLLight
 from vhl.rounds.simulation import Simulation, simulate
 
 # As in the tests of algorithms: after round 1 the clients are (4, 0, 2) and (0, 14, 3.5), their weighted mean
@@ -93,6 +94,27 @@ def test_samples_of_both_kinds(digit_simulation):
     settings = {"partition": "iid:4", "training": {"batch_size": 8, "epochs": 2}}
     assert digit_simulation(**settings).run_round().samples == 2 * 80
     assert digit_simulation(objective="vhl", **settings).run_round().samples == 2 * (80 + 4 * 3 * 6)
+    light = digit_simulation(objective={"name": "vhl-light", "virtual_batch": 8}, **settings).run_round()
+    assert light.samples == 2 * (80 + 4 * 3 * 2)  # a mosaic is one
+
+
+def test_accuracies_while_training(digit_simulation):
+    """Of the rows that were there, short batches and tiles included."""
+    hits = []
+
+    class Watching(VHLLight):
+        def loss(self, batch):
+            predicted, natural = batch.logits.argmax(1), len(batch.labels)
+            hits.append(
+                (predicted[:natural] == batch.labels, predicted[natural:] == batch.virtual_labels + 4)
+            )
+            return super().loss(batch)
+
+    training = {"batch_size": 8, "epochs": 2, "lr": 0.1}
+    record = digit_simulation(objective=Watching(virtual_batch=12), training=training).run_round()
+    natural, virtual = (torch.cat(own).double() for own in zip(*hits, strict=True))
+    assert len(natural) == 2 * 80 and record.train_accuracy == pytest.approx(float(natural.mean()))
+    assert record.virtual_accuracy == pytest.approx(float(virtual.mean())) and virtual.any()
 
 
 @pytest.mark.parametrize("basis", ["round", "participation"])

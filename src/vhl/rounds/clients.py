@@ -31,7 +31,7 @@ class Flight(Protocol):
     def poll(self) -> list[Outcome] | None:
         """Go on with the work or look how far it is; once all is there, what came of the orders, in order.
 
-        Clients that did not answer well are left out.
+        Clients that did not answer well are left out; where none is left, this raises.
         """
 
 

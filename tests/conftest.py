@@ -24,9 +24,8 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.models.base import Model
 from vhl.objectives.base import Batch, Objective, weighted_mean
-from vhl.rounds.problem import Problem
+from vhl.rounds.local import Shared, local
 from vhl.rounds.simulation import Simulation, State
-from vhl.rounds.workshop import Workshop
 from vhl.runs.record import Record
 
 pytest_plugins = ["engine_fixtures", "run_fixtures"]
@@ -191,7 +190,7 @@ def digit_simulation(
         *,
         on_note: Callable[[str], None] = lambda note: None,
         state: State | None = None,
-        workshop: Workshop | None = None,
+        shared: Shared | None = None,
         **settings: Any,
     ) -> Simulation:
         defaults: dict[str, Any] = {
@@ -208,8 +207,9 @@ def digit_simulation(
         }
         if settings.get("objective") == "vhl":
             settings["objective"] = {"name": "vhl", "virtual_batch": 6}
-        problem = Problem(Experiment(**{**defaults, **settings}), folder, workshop=workshop)
-        return Simulation(problem.experiment, problem=problem, state=state, on_note=on_note)
+        experiment = Experiment(**{**defaults, **settings})
+        federation = local(experiment, folder, shared=shared, on_note=on_note)
+        return Simulation(experiment, federation=federation, state=state, on_note=on_note)
 
     return make
 

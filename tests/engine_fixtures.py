@@ -20,11 +20,11 @@ from vhl.experiment import Engine, Training
 from vhl.models.cnn import CNN
 from vhl.models.vectors import FlatModel
 from vhl.objectives.plain import Plain
-from vhl.training import lanes, recipe
-from vhl.training.capture import REHEARSALS, Place
+from vhl.training import lanes
 from vhl.training.lanes import Lanes
 from vhl.training.precision import Precision
-from vhl.training.stream import Stream
+from vhl.training.static import REHEARSALS, Place
+from vhl.training.streams import Stream
 from vhl.training.task import Job, Outcome, Task
 from vhl.training.trainer import Trainer
 

@@ -15,7 +15,8 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from vhl.deploy.client_app import app as client_app
-from vhl.deploy.server_app import Settings, serve
+from vhl.deploy.server_app import serve
+from vhl.deploy.settings import RunSettings
 from vhl.experiment import Experiment
 from vhl.runs.folder import RunFolder
 
@@ -90,7 +91,7 @@ class Deployment:
             "runs-dir": str(self.folder / "runs"),
             "data-dir": str(self.folder / "server"),
         }
-        return serve(self.grid, experiment, Settings.read({**defaults, **own}), self.notes.append)
+        return serve(self.grid, experiment, RunSettings.read({**defaults, **own}), self.notes.append)
 
 
 @pytest.fixture(autouse=True)

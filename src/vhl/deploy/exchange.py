@@ -10,6 +10,7 @@ import torch
 from flwr.app import RecordDict
 from torch import Tensor
 
+from vhl.algorithms.base import Server
 from vhl.data.images import ImageSet
 from vhl.deploy.fleet import Fleet, complaint
 from vhl.deploy.orders import Request, Sight
@@ -68,32 +69,30 @@ class Exchange:
     def look(
         self,
         kind: str,
-        parameters: Tensor,
-        buffers: Tensor,
-        wanted: Sequence[str],
-        forms: Callable[[str], Mapping[str, Form]],
+        server: Server,
+        forms: Mapping[str, Mapping[str, Form]],
         check: Callable[[str, Mapping[str, Tensor]], None],
     ) -> dict[str, dict[str, Tensor]]:
-        """What sites see with a model, by site, in their order; each answer is checked alone."""
+        """What these sites see with a model, in their order; each answer is checked alone."""
         found: dict[str, dict[str, Tensor]] = {}
         self._looks += 1
         order = to_text(Request(round=self._looks, rate=0.0).model_dump())
-        model = to_arrays({"parameters": parameters, "buffers": buffers})
+        model = to_arrays({"parameters": server.parameters, "buffers": server.buffers})
         content = RecordDict({"terms": to_text(self.terms.table()), "order": order, "server": model})
 
         def ask(names: list[str]) -> set[str]:
             for name, reply in self.ask(kind, dict.fromkeys(names, content)).items():
                 try:
                     self._check_question(name, Sight.read(from_text(reply, "report")))
-                    seen = from_arrays(reply, "seen", forms(name))
+                    seen = from_arrays(reply, "seen", forms[name])
                     check(name, seen)
                     found[name] = seen
                 except RefusedError as error:
                     self.fleet.refuse(name, error)
             return set(found)
 
-        self.until_enough(f"{kind} {self._looks}", wanted, ask)
-        return {name: found[name] for name in wanted if name in found}
+        self.until_enough(f"{kind} {self._looks}", list(forms), ask)
+        return {name: found[name] for name in forms if name in found}
 
     def _check_question(self, name: str, sight: Sight) -> None:
         if (sight.run, sight.round) != (self.terms.run, self._looks):
@@ -102,8 +101,8 @@ class Exchange:
 
     def until_enough(self, what: str, wanted: Sequence[str], ask: Callable[[list[str]], set[str]]) -> None:
         """Ask those that are there of ``wanted``, again if need be, until enough have answered well."""
-        patience, answered = self.fleet.patience, set[str]()
-        needed, until = patience.needed(len(wanted)), time.monotonic() + patience.sites
+        settings, answered = self.fleet.settings, set[str]()
+        needed, until = settings.needed(len(wanted)), time.monotonic() + settings.wait
         while True:
             self.fleet.meet()
             answered |= ask([name for name in wanted if name in self.fleet.nodes and name not in answered])
@@ -112,6 +111,6 @@ class Exchange:
             if time.monotonic() > until:
                 raise VHLError(
                     f"{what.capitalize()}: {len(answered)} of the {needed} sites needed answered within "
-                    f"{patience.sites:g} s; see that they run, then continue with resume=true."
+                    f"{settings.wait:g} s; see that they run, then continue with resume=true."
                 )
             time.sleep(_PAUSE)

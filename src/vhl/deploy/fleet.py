@@ -10,6 +10,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from vhl.deploy.orders import Complaint
+from vhl.deploy.settings import RunSettings
 from vhl.deploy.terms import Facts
 from vhl.deploy.wire import OtherImagesError, RefusedError, from_text, to_text
 from vhl.errors import VHLError
@@ -32,26 +33,11 @@ class _Greeting:
     """When it may be asked once more."""
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long the server waits, in seconds, and for how many."""
-
-    reply: float
-    """For replies to one message."""
-    sites: float
-    """For enough sites, before it gives up."""
-    least: int
-    """Sites of a round that must answer; 0 is half of them."""
-
-    def needed(self, asked: int) -> int:
-        return min(asked, self.least) or max(1, asked // 2)
-
-
 class Fleet:
     """Knows nodes by the names in their own configuration, and asks them things."""
 
-    def __init__(self, grid: Grid, experiment: Experiment, patience: Patience, on_note: Note) -> None:
-        self._grid, self._experiment, self.patience, self.note = grid, experiment, patience, on_note
+    def __init__(self, grid: Grid, experiment: Experiment, settings: RunSettings, on_note: Note) -> None:
+        self._grid, self._experiment, self.settings, self.note = grid, experiment, settings, on_note
         self.nodes: dict[str, int] = {}
         """The node of each site that is there."""
         self.facts: dict[str, Facts] = {}
@@ -61,12 +47,12 @@ class Fleet:
 
     def gather(self, count: int) -> list[Facts]:
         """Wait for so many sites."""
-        until = time.monotonic() + self.patience.sites
+        until = time.monotonic() + self.settings.wait
         self.meet()
         while len(self.nodes) < count:
             if time.monotonic() > until:
                 raise VHLError(
-                    f"{len(self.nodes)} of {count} sites came within {self.patience.sites:g} s"
+                    f"{len(self.nodes)} of {count} sites came within {self.settings.wait:g} s"
                     f" ({', '.join(sorted(self.nodes)) or 'none'}); start the others, or wait longer."
                 )
             time.sleep(_PAUSE)
@@ -78,7 +64,7 @@ class Fleet:
         """Wait a while for the sites of a run that continues, which come one by one like at its start."""
         self.facts |= {own.name: own for own in facts}
         self._members = set(self.facts)
-        until = time.monotonic() + min(self.patience.sites, _REUNION)
+        until = time.monotonic() + min(self.settings.wait, _REUNION)
         self.meet()
         while self._members - self.nodes.keys() and time.monotonic() < until:
             time.sleep(_PAUSE)
@@ -132,7 +118,7 @@ class Fleet:
 
         A site that did not is taken for gone until it says hello again.
         """
-        seconds, found = self.patience.reply, dict[str, RecordDict]()
+        seconds, found = self.settings.round_timeout, dict[str, RecordDict]()
         waiting = {
             name: self._push(kind, self.nodes[name], content, seconds) for name, content in contents.items()
         }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 
 import torch
 from flwr.app import RecordDict
@@ -49,14 +50,18 @@ class SiteClients(Clients):
     def evaluate(self, server: Server) -> Pending:
         if self._evaluator is not None:
             return self._evaluator.start(server)
-        terms = self.exchange.terms
-        with_images = [name for name in terms.sites if "test" in self._held_out(name)]
-        found = self.exchange.look(
-            "evaluate", server.parameters, server.buffers, with_images, self._count_forms, self._check_counts
-        )
+        held = {name: self._held_out(name) for name in self.exchange.terms.sites}
+        forms = {name: self._count_forms(own) for name, own in held.items() if "test" in own}
+
+        def check(name: str, counts: Mapping[str, Tensor]) -> None:
+            for key, count in counts.items():
+                if (count < 0).any() or count.sum(1).tolist() != held[name][key.split(".")[0]]:
+                    raise OtherImagesError(f"{key} does not add up to the images that the site has")
+
+        found = self.exchange.look("evaluate", server, forms, check)
         keys = sorted({key for counts in found.values() for key in counts})
         tested = None
-        if len(found) < len(with_images):
+        if len(found) < len(forms):
             tested = sum(int(own["test.0"].sum()) for own in found.values())
             # The best round is chosen by validation: the easier images of a few sites must not decide.
             keys = [key for key in keys if key.startswith("test.")]
@@ -75,9 +80,7 @@ class SiteClients(Clients):
             if seen["counts"].tolist() != setup.data.counts[terms.sites.index(name)].tolist():
                 raise OtherImagesError("it counts other images than the site has")
 
-        found = self.exchange.look(
-            "query.moments", server.parameters, server.buffers, terms.sites, lambda name: forms, check
-        )
+        found = self.exchange.look("query.moments", server, dict.fromkeys(terms.sites, forms), check)
         return {name: _total([own[name] for own in found.values()]) for name in forms}
 
     def close(self) -> None:
@@ -91,17 +94,11 @@ class SiteClients(Clients):
     def total_names(self) -> set[str]:
         return total_names(self.setup)
 
-    def _count_forms(self, name: str) -> dict[str, Form]:
+    def _count_forms(self, held_out: Iterable[str]) -> dict[str, Form]:
+        """Two tables for each kind of held-out images: over all outputs, and over the natural ones."""
         classes, outputs = self.setup.classes, self.setup.blueprint.outputs
-        held = self._held_out(name)
-        return {f"{s}.{i}": (torch.int64, (classes, (outputs, classes)[i])) for s in held for i in (0, 1)}
-
-    def _check_counts(self, name: str, counts: Mapping[str, Tensor]) -> None:
-        """They must fit what the site has said of its held-out images."""
-        held = self._held_out(name)
-        for key, count in counts.items():
-            if (count < 0).any() or count.sum(1).tolist() != held[key.split(".")[0]]:
-                raise OtherImagesError(f"{key} does not add up to the images that the site has")
+        widths = enumerate((outputs, classes))
+        return {f"{k}.{i}": (torch.int64, (classes, n)) for (i, n), k in product(widths, held_out)}
 
     def _held_out(self, site: str) -> dict[str, list[int]]:
         """Held-out images of each agreed class, for the kinds that the site has."""

@@ -9,26 +9,32 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from vhl.config.registry import installed_only
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import set_channels
+from vhl.deploy.orders import Said
 from vhl.deploy.wire import RefusedError
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a site may be called: its name becomes part of file names."""
-
-
 _MOST_IMAGES = 10**9
 
 
-class Facts(BaseModel):
-    """What a site says of its data: counts and sums, no image."""
+def check_name(name: str) -> str:
+    """A site's name, if it can be that of a file, a setting and a word on a command line."""
+    if not NAME.fullmatch(name):
+        raise VHLError(
+            f"{name!r} cannot be the name of a site: letters, digits, '.', '_' and '-' can, at most 64."
+        )
+    return name
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+class Facts(Said):
+    """What a site says of its data: counts and sums, no image."""
 
     name: str = Field(pattern=f"^{NAME.pattern}$")
     classes: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
@@ -89,13 +95,6 @@ class Facts(BaseModel):
             sums=[int(levels @ own) for own in values],
             squares=[int(levels**2 @ own) for own in values],
         )
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> Facts:
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            raise RefusedError(f"its data are described wrongly: {error.errors()[0]['msg']}") from None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.supercore.object_ref import load_app
 
-from vhl.deploy.folder import SETTINGS, read_settings, write_app
+from vhl.deploy.folder import read_settings, write_app
+from vhl.deploy.settings import RunSettings
 from vhl.experiment import Experiment
 
 
@@ -51,7 +52,7 @@ def test_flower_loads_both_halves(tmp_path: Path, experiment: Experiment) -> Non
 def test_settings(tmp_path: Path, experiment: Experiment) -> None:
     chosen: dict[str, Any] = {"sites": 3, "test": 'folder:/a "b"\\c', "resume": True, "wait": 5}
     write_app(tmp_path / "app", experiment, chosen)
-    defaults = {key: default for key, (default, _) in SETTINGS.items()}
+    defaults = {field.alias: field.default for field in RunSettings.model_fields.values()}
     assert read_settings(tmp_path / "app") == {**defaults, **chosen}
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from vhl.deploy.orders import Complaint, Order, Report
+from vhl.deploy.orders import Complaint, Report, Request
 from vhl.deploy.wire import RefusedError
 
-ORDER = {"round": 3, "rate": 0.1, "state": 2}
+REQUEST = {"round": 3, "rate": 0.1, "state": 2}
 REPORT = {
     "run": "run",
     "round": 3,
@@ -18,7 +18,7 @@ REPORT = {
     "lost_state": False,
 }
 COMPLAINT = {"code": "data", "sentence": "x" * 200}
-GOOD: dict[type[Any], dict[str, Any]] = {Order: ORDER, Report: REPORT, Complaint: COMPLAINT}
+GOOD: dict[type[Any], dict[str, Any]] = {Request: REQUEST, Report: REPORT, Complaint: COMPLAINT}
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -30,24 +30,24 @@ def test_what_is_said_comes_back(kind):
 
 @pytest.mark.parametrize("state", [{}, {"state": None}])
 def test_an_order_may_name_no_state(state):
-    assert Order.read({"round": 0, "rate": 0.0, **state}).state is None
+    assert Request.read({"round": 0, "rate": 0.0, **state}).state is None
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "key"),
     [
-        (Order, {"round": -1}, "round"),
-        (Order, {"round": 1.0}, "round"),
-        (Order, {"round": True}, "round"),
-        (Order, {"round": "1"}, "round"),
-        (Order, {"rate": -0.1}, "rate"),
-        (Order, {"rate": float("nan")}, "rate"),
-        (Order, {"rate": float("inf")}, "rate"),
-        (Order, {"rate": "0.1"}, "rate"),
-        (Order, {"rate": None}, "rate"),
-        (Order, {"state": "2"}, "state"),
-        (Order, {"state": 1.5}, "state"),
-        (Order, {"more": 1}, "more"),
+        (Request, {"round": -1}, "round"),
+        (Request, {"round": 1.0}, "round"),
+        (Request, {"round": True}, "round"),
+        (Request, {"round": "1"}, "round"),
+        (Request, {"rate": -0.1}, "rate"),
+        (Request, {"rate": float("nan")}, "rate"),
+        (Request, {"rate": float("inf")}, "rate"),
+        (Request, {"rate": "0.1"}, "rate"),
+        (Request, {"rate": None}, "rate"),
+        (Request, {"state": "2"}, "state"),
+        (Request, {"state": 1.5}, "state"),
+        (Request, {"more": 1}, "more"),
         (Report, {"run": 1}, "run"),
         (Report, {"round": "3"}, "round"),
         (Report, {"samples": 10.0}, "samples"),
@@ -71,7 +71,7 @@ def test_an_order_may_name_no_state(state):
 def test_anything_else_is_refused_by_name(kind, changes, key):
     with pytest.raises(RefusedError) as caught:
         kind.read({**GOOD[kind], **changes})
-    assert str(caught.value).startswith(f"{kind.__name__.lower()}: {key}")
+    assert str(caught.value).startswith(f"{kind.__name__.lower()}.{key}")
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,14 @@ class Site:
             held_out = {"test": dataset.test, "validation": dataset.validation}
             sets = {name: images for name, images in held_out.items() if images is not None and len(images)}
             self.setup = Setup.of(experiment, precision, sheet, settings.store, virtual, **sets)
-            self._clients = LocalClients(self.setup, data, lanes)
+            self.clients = LocalClients(self.setup, data, lanes)
 
     def train(self, request: Request, server: Server) -> tuple[Outcome, bool]:
         """Local training, as any client's; also says whether a state that should be here was lost."""
         kept = self._memory.recall(request.state)
         own = self.setup.experiment.algorithm.client_state(server) if kept is None else kept
         with saying("training", "Local training failed; the site's log says why."):
-            outcome = self._clients.train_one(Order(self._number, request.round, request.rate, own), server)
+            outcome = self.clients.train_one(Order(self._number, request.round, request.rate, own), server)
         if not outcome.finite:
             raise SiteError("training", "The site's model became infinite or NaN.")
         with saying("state", "The site's state could not be kept; its log says why."):
@@ -92,12 +92,12 @@ class Site:
     def evaluate(self, server: Server) -> dict[str, Tensor]:
         """Counts of the model's predictions on the images that the site holds out."""
         with saying("evaluation", "Evaluation failed; the site's log says why."):
-            return self._clients.evaluate(server).get()
+            return self.clients.evaluate(server).get()
 
     def moments(self, server: Server) -> dict[str, Tensor]:
         """Of the model's features of the site's training images, class by class."""
         with saying("evaluation", "Features could not be computed; the site's log says why."):
-            return self._clients.moments(server)
+            return self.clients.moments(server)
 
 
 def receive_virtual(settings: NodeSettings, terms: Terms, images: ImageSet) -> None:

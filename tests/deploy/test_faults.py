@@ -19,6 +19,11 @@ from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.session.session import Session
 
+
+def left_out(folder: Any) -> list[list[int]]:
+    return [record.left_out for record in folder.records()]
+
+
 # --- hostile or broken replies -------------------------------------------------------------------------
 
 
@@ -101,12 +106,20 @@ def test_a_bad_reply_never_reaches_the_average(
         deployment = deploy([{"name": f"s{part}", "data": f"part:{part}"} for part in range(3)])
         deployment.change(1, change)
         folder = deployment.run(experiment.with_(name=name))
-        left_out = {kind: r.left_out for kind, r in zip(SPOILED, folder.records(), strict=True)}
-        assert left_out == {kind: [1] for kind in SPOILED}
+        assert dict(zip(SPOILED, left_out(folder), strict=True)) == {kind: [1] for kind in SPOILED}
         models.append(state_of(folder).server.parameters)
         about = [note for note in deployment.notes if note.startswith("Site s1") and " has come" not in note]
         assert len(about) >= len(SPOILED) and not any("/" in note for note in about)
     assert models[0].equal(models[1])
+
+
+def test_a_site_that_wants_a_virtual_set_where_there_is_none_is_left_out(
+    experiment: Experiment, deployment: Any
+) -> None:
+    wish = {"complaint": to_text({"code": "virtual", "sentence": "Send it."})}
+    deployment.spoil(1, lambda content: content.update(wish))
+    assert left_out(deployment.run(experiment.with_(objective="plain", rounds=1))) == [[1]]
+    assert "Site s1: Send it. (virtual)" in deployment.notes
 
 
 def test_a_node_with_anothers_name_is_refused(experiment: Experiment, deploy: Any) -> None:
@@ -179,10 +192,6 @@ def test_a_round_says_where_not_all_test_images_were_counted(
 
 
 # --- sites that go and come ----------------------------------------------------------------------------
-
-
-def left_out(folder: Any) -> list[list[int]]:
-    return [record.left_out for record in folder.records()]
 
 
 def test_a_site_that_dies_is_left_out_and_takes_part_again_with_its_state(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from itertools import product
 
 import torch
@@ -45,7 +45,7 @@ class SiteClients(Clients):
         self.setup, self.exchange, self._evaluator = setup, exchange, evaluator
 
     def train(self, orders: Sequence[Order], server: Server) -> _Flight:
-        return _Flight(self, orders, server)
+        return _Flight(partial(self._train, orders, server))
 
     def evaluate(self, server: Server) -> Pending:
         if self._evaluator is not None:
@@ -86,12 +86,49 @@ class SiteClients(Clients):
     def close(self) -> None:
         """Whatever sites still do, its answer will not be read."""
 
+    def _train(self, orders: Sequence[Order], server: Server) -> list[Outcome]:
+        terms, vectors = to_text(self.exchange.terms.table()), to_arrays(flatten(server))
+        asked = {self.exchange.terms.sites[order.client]: order for order in orders}
+        questions = {
+            name: RecordDict(
+                {"terms": terms, "order": to_text(_request(order).model_dump()), "server": vectors}
+            )
+            for name, order in asked.items()
+        }
+
+        def read(name: str, content: RecordDict) -> Outcome:
+            return self._outcome(name, asked[name], content)
+
+        return list(self.exchange.collect(f"round {orders[0].round + 1}", "train", questions, read).values())
+
+    def _outcome(self, site: str, order: Order, content: RecordDict) -> Outcome:
+        """A reply that passed every check, as if the client had trained here."""
+        setup, fleet, run = self.setup, self.exchange.fleet, self.exchange.terms.run
+        report = Report.read(from_text(content, "report"))
+        if (report.run, report.round) != (run, order.round):
+            raise RefusedError(f"it is of round {report.round + 1} of run {report.run}")
+        fleet.check_samples(site, report.samples)
+        if set(report.totals) != self._total_names:
+            raise RefusedError(f"its totals are {sorted(report.totals)}")
+        arrays = from_arrays(content, "update", self._update_forms)
+        vectors = {name: vector.to(setup.precision.device) for name, vector in arrays.items()}
+        if report.lost_state:
+            fleet.note(f"Site {site} had lost its state and began anew.")
+        training, size = setup.experiment.training, setup.sizes[order.client]
+        steps = training.epochs * steps_per_epoch(size, training.batch_size)
+        work = Work(size, steps, order.rate, training.momentum)
+        message = without("message.", vectors)
+        update = Update(order.client, work, vectors["parameters"], vectors["buffers"], message)
+        totals = {name: torch.tensor(total, dtype=torch.float64) for name, total in report.totals.items()}
+        receipt = {RECEIPT: torch.tensor(order.round)} if report.keeps_state else {}
+        return Outcome(update, receipt, totals, torch.tensor(True))
+
     @cached_property
-    def update_forms(self) -> dict[str, Form]:
+    def _update_forms(self) -> dict[str, Form]:
         return update_forms(self.setup)
 
     @cached_property
-    def total_names(self) -> set[str]:
+    def _total_names(self) -> set[str]:
         return total_names(self.setup)
 
     def _count_forms(self, held_out: Iterable[str]) -> dict[str, Form]:
@@ -110,54 +147,10 @@ class SiteClients(Clients):
 
 
 class _Flight:
-    """A round's orders, on their way to sites and back."""
+    """A round's orders, which go to the sites when somebody asks what came of them."""
 
-    def __init__(self, clients: SiteClients, orders: Sequence[Order], server: Server) -> None:
-        self._clients, self._exchange, self._server = clients, clients.exchange, server
-        self._orders = {self._exchange.terms.sites[order.client]: order for order in orders}
-        self._found: dict[str, Outcome] = {}
-
-    def poll(self) -> list[Outcome]:
-        """Ask, and wait until enough have answered well."""
-        round_ = next(iter(self._orders.values())).round
-        self._exchange.until_enough(f"round {round_ + 1}", list(self._orders), self._ask)
-        return [self._found[name] for name in self._orders if name in self._found]
-
-    def _ask(self, names: list[str]) -> set[str]:
-        vectors, terms = to_arrays(flatten(self._server)), to_text(self._exchange.terms.table())
-        requests = {name: to_text(_request(self._orders[name]).model_dump()) for name in names}
-        contents = {
-            name: RecordDict({"terms": terms, "order": request, "server": vectors})
-            for name, request in requests.items()
-        }
-        for name, content in self._exchange.ask("train", contents).items():
-            try:
-                self._found[name] = self._outcome(name, content)
-            except RefusedError as error:
-                self._exchange.fleet.refuse(name, error)
-        return {name for name in names if name in self._found}
-
-    def _outcome(self, site: str, content: RecordDict) -> Outcome:
-        """A reply that passed every check, as if the client had trained here."""
-        order, setup, run = self._orders[site], self._clients.setup, self._exchange.terms.run
-        report = Report.read(from_text(content, "report"))
-        if (report.run, report.round) != (run, order.round):
-            raise RefusedError(f"it is of round {report.round + 1} of run {report.run}")
-        self._exchange.fleet.check_samples(site, report.samples)
-        if set(report.totals) != self._clients.total_names:
-            raise RefusedError(f"its totals are {sorted(report.totals)}")
-        arrays = from_arrays(content, "update", self._clients.update_forms)
-        vectors = {name: vector.to(setup.precision.device) for name, vector in arrays.items()}
-        if report.lost_state:
-            self._exchange.fleet.note(f"Site {site} had lost its state and began anew.")
-        training, size = setup.experiment.training, setup.sizes[order.client]
-        steps = training.epochs * steps_per_epoch(size, training.batch_size)
-        work = Work(size, steps, order.rate, training.momentum)
-        message = without("message.", vectors)
-        update = Update(order.client, work, vectors["parameters"], vectors["buffers"], message)
-        totals = {name: torch.tensor(total, dtype=torch.float64) for name, total in report.totals.items()}
-        receipt = {RECEIPT: torch.tensor(order.round)} if report.keeps_state else {}
-        return Outcome(update, receipt, totals, torch.tensor(True))
+    def __init__(self, poll: Callable[[], list[Outcome]]) -> None:
+        self.poll = poll
 
 
 def _request(order: Order) -> Request:

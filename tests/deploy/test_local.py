@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +118,18 @@ def ports(deployment: LocalDeployment) -> list[int]:
     return [deployment._port, *deployment._ports]
 
 
-def test_registered_sites_answer_and_strangers_do_not(
-    tmp_path: Path, dummy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+class OneKeyOnly(LocalDeployment):
+    """Registers its first site alone."""
+
+    def register(self, keys: Sequence[Path]) -> None:
+        super().register(keys[:1])
+
+
+def test_registered_sites_answer_and_strangers_do_not(tmp_path: Path, dummy: Callable[..., Path]) -> None:
     """One stranger has a key that nobody registered, the other none: Flower then makes one up."""
-    register = LocalDeployment.register
-    monkeypatch.setattr(LocalDeployment, "register", lambda self, keys: register(self, keys[:1]))
     sites = {"north": {"data": 'a "b" c'}, "stranger": {"data": "d"}, "nobody": {"data": "e"}}
     lines: list[str] = []
-    with LocalDeployment(tmp_path / "work", sites) as deployment:
+    with OneKeyOnly(tmp_path / "work", sites) as deployment:
         _, *strangers = deployment.nodes
         strangers[1].kill()
         option = strangers[1].command.index("--auth-supernode-private-key")

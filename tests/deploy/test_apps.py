@@ -40,9 +40,7 @@ def runs_like_the_simulator(deployment: Any, state_of: Any) -> Callable[..., Non
 
 @pytest.mark.parametrize("objective", ["plain", "vhl"])
 @pytest.mark.parametrize("algorithm", sorted(available("algorithms")))
-def test_to_the_bit(
-    algorithm: str, objective: str, experiment: Experiment, runs_like_the_simulator: Any
-) -> None:
+def test_to_the_bit(algorithm, objective, experiment, runs_like_the_simulator):
     changes: dict[str, Any] = {"algorithm": algorithm, "objective": objective, "rounds": 2}
     if algorithm == "feddf":
         changes |= {"data": {"validation": 0.1}, "algorithm": {"name": "feddf", "steps": 20}}
@@ -67,15 +65,11 @@ def test_to_the_bit(
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_to_the_bit_with_other_parts(
-    changes: dict[str, Any], experiment: Experiment, runs_like_the_simulator: Any
-) -> None:
+def test_to_the_bit_with_other_parts(changes, experiment, runs_like_the_simulator):
     runs_like_the_simulator(experiment.with_(**{"rounds": 2, **changes}))
 
 
-def test_counts_of_the_sites_are_the_accuracy_on_all_their_test_images(
-    experiment: Experiment, deployment: Any, state_of: Any
-) -> None:
+def test_counts_of_the_sites_are_the_accuracy_on_all_their_test_images(experiment, deployment, state_of):
     """The sites' shares of the experiment's test images are all of them together."""
     folder = deployment.run(experiment, test="")
     expected, records = deployment.simulated(experiment)
@@ -89,7 +83,7 @@ def test_counts_of_the_sites_are_the_accuracy_on_all_their_test_images(
     assert not (folder.path / "last.safetensors").exists()
 
 
-def test_the_report_and_the_model_are_those_of_any_run(experiment: Experiment, deployment: Any) -> None:
+def test_the_report_and_the_model_are_those_of_any_run(experiment, deployment):
     folder = deployment.run(experiment, test="")
     assert "s0" in (folder.path / "report.html").read_text(encoding="utf-8")
     model = classifier(*trained_model(folder))
@@ -98,16 +92,14 @@ def test_the_report_and_the_model_are_those_of_any_run(experiment: Experiment, d
     assert right.float().mean() == pytest.approx(folder.records()[-1].natural_accuracy, abs=0.15)
 
 
-def test_in_flowers_simulation_runtime_nodes_have_numbers_alone(
-    experiment: Experiment, deploy: Any, runs_like_the_simulator: Any
-) -> None:
+def test_in_flowers_simulation_runtime_nodes_have_numbers_alone(experiment, deploy, runs_like_the_simulator):
     deployment = deploy([{"name": f"ignored{i}", "partition-id": i, "num-partitions": 3} for i in range(3)])
     for context in deployment.grid.contexts.values():
         del context.node_config["name"]
     runs_like_the_simulator(experiment.with_(rounds=1), deployment)
 
 
-def test_sites_hold_out_validation_images_too(experiment: Experiment, deployment: Any) -> None:
+def test_sites_hold_out_validation_images_too(experiment, deployment):
     folder = deployment.run(experiment.with_(data={"validation": 0.2}), test="")
     found = [record.validation_accuracy for record in folder.records()]
     manifest = folder.manifest()
@@ -115,9 +107,7 @@ def test_sites_hold_out_validation_images_too(experiment: Experiment, deployment
     assert sum(sum(own["validation"]) for own in folder.data()["deployment"]["facts"]) == 50
 
 
-def test_an_experiment_with_code_of_its_own_is_refused_at_once(
-    experiment: Experiment, deployment: Any, tmp_path: Path
-) -> None:
+def test_an_experiment_with_code_of_its_own_is_refused_at_once(experiment, deployment, tmp_path):
     (tmp_path / "own.py").write_text(
         "from vhl.algorithms.fedavg import FedAvg\nclass Mine(FedAvg):\n    pass\n"
     )
@@ -153,7 +143,7 @@ def of_folders(experiment: Experiment) -> Callable[..., Experiment]:
     return make
 
 
-def test_folders_at_the_sites(clinics: Any, of_folders: Any) -> None:
+def test_folders_at_the_sites(clinics, of_folders):
     folder = clinics.run(of_folders(8, algorithm="fedavg", training={"epochs": 5}), test="")
     data = folder.data()
     assert data["classes"] == ["class0", "class1", "class2"] and data["channels"] == 3
@@ -163,7 +153,7 @@ def test_folders_at_the_sites(clinics: Any, of_folders: Any) -> None:
     assert '"folder, given"' in (folder.path / "report.html").read_text(encoding="utf-8")
 
 
-def test_classes_mean_and_deviation_may_be_fixed(clinics: Any, of_folders: Any) -> None:
+def test_classes_mean_and_deviation_may_be_fixed(clinics, of_folders):
     """Then no site says anything of its pixels, and a class that nobody has is one."""
     experiment = of_folders(data={"mean": [0.3], "std": [0.4]})
     found = clinics.run(experiment, test="", classes="class2, class1, class0, class9").data()
@@ -173,14 +163,14 @@ def test_classes_mean_and_deviation_may_be_fixed(clinics: Any, of_folders: Any) 
     assert not any(sum(own["sums"]) for own in found["deployment"]["facts"])
 
 
-def test_the_server_may_have_test_images_of_its_own(clinics: Any, of_folders: Any) -> None:
+def test_the_server_may_have_test_images_of_its_own(clinics, of_folders):
     folder = clinics.run(of_folders(), test=f"folder:{clinics.folder / 'a' / 'images'}")
     assert folder.data()["test_samples"] == 120
     assert folder.records()[0].per_class[2] is None
     assert (folder.path / "last.safetensors").exists()
 
 
-def test_no_image_leaves_a_site(clinics: Any, of_folders: Any) -> None:
+def test_no_image_leaves_a_site(clinics, of_folders):
     """Everything that is sent is named here, and all of it is the size of a model or of a table of counts."""
     replies = []
 

@@ -23,7 +23,6 @@ from vhl.deploy.site import Site, SiteError
 from vhl.deploy.terms import Terms
 from vhl.deploy.wire import RefusedError, flatten, from_text, to_arrays, to_text
 from vhl.errors import VHLError
-from vhl.experiment import Experiment
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def scene(node: Any, terms_of: Any) -> tuple[NodeSettings, Terms, Server]:
     return here, terms, Server(model.parameters, model.buffers, state)
 
 
-def test_good_answers(scene: Any, ask: Any, plain: Experiment) -> None:
+def test_good_answers(scene, ask, plain):
     here, terms, server = scene
     assert set(ask(here, "query.hello", {"hello": to_text({"experiment": plain.table()})})) == {"facts"}
     trained = ask(here, "train", order(terms, server))
@@ -78,7 +77,7 @@ def test_good_answers(scene: Any, ask: Any, plain: Experiment) -> None:
         assert set(ask(here, kind, {**order(terms), **model})) == {"report", "seen"}
 
 
-def test_a_state_that_is_lost_or_damaged_is_told(scene: Any, ask: Any) -> None:
+def test_a_state_that_is_lost_or_damaged_is_told(scene, ask):
     here, terms, server = scene
 
     def lost(**values: Any) -> bool:
@@ -108,9 +107,7 @@ def _block_store(here: NodeSettings, npz: Any) -> None:
 @pytest.mark.parametrize(
     ("spoil", "expected"), [(_damage_data, "data"), (_other_classes, "data"), (_block_store, "state")]
 )
-def test_what_goes_wrong_at_the_site_is_a_complaint(
-    scene: Any, ask: Any, npz: Any, caplog: pytest.LogCaptureFixture, spoil: Any, expected: str
-) -> None:
+def test_what_goes_wrong_at_the_site_is_a_complaint(scene, ask, npz, caplog, spoil, expected):
     here, terms, server = scene
     spoil(here, npz)
     assert code(ask(here, "train", order(terms, server))) == expected
@@ -118,7 +115,7 @@ def test_what_goes_wrong_at_the_site_is_a_complaint(
 
 
 @pytest.mark.parametrize("kind", ["query.hello", "train", "evaluate", "query.virtual", "query.moments"])
-def test_wrong_settings_are_a_complaint(scene: Any, ask: Any, tmp_path: Path, kind: str) -> None:
+def test_wrong_settings_are_a_complaint(scene, ask, tmp_path, kind):
     _, terms, server = scene
     config = {"store": str(tmp_path), "name": "a/b", "data": "npz:x"}
     assert code(ask(config, kind, order(terms, server))) == "settings"
@@ -127,14 +124,12 @@ def test_wrong_settings_are_a_complaint(scene: Any, ask: Any, tmp_path: Path, ki
 @pytest.mark.parametrize(
     "data", ["npz:HERE/gone.npz", "folder:HERE/gone", "HERE/own.py:Source", "part:9", "part:x", "nonsense"]
 )
-def test_data_that_are_missing_are_a_complaint(
-    node: Any, ask: Any, plain: Experiment, tmp_path: Path, data: str
-) -> None:
+def test_data_that_are_missing_are_a_complaint(node, ask, plain, tmp_path, data):
     here = node(data=data.replace("HERE", str(tmp_path)))
     assert code(ask(here, "query.hello", {"hello": to_text({"experiment": plain.table()})})) == "data"
 
 
-def test_a_virtual_set_is_asked_for_and_taken(node: Any, ask: Any, terms_of: Any, virtual_of: Any) -> None:
+def test_a_virtual_set_is_asked_for_and_taken(node, ask, terms_of, virtual_of):
     here = node(virtual="receive")
     terms = terms_of(here, objective="vhl")
     assert code(ask(here, "train", order(terms))) == "virtual"
@@ -170,14 +165,14 @@ def test_a_virtual_set_is_asked_for_and_taken(node: Any, ask: Any, terms_of: Any
         "short",
     ],
 )
-def test_a_message_that_is_no_order_is_refused(scene: Any, ask: Any, change: dict[str, Any]) -> None:
+def test_a_message_that_is_no_order_is_refused(scene, ask, change):
     here, terms, server = scene
     records = {k: v for k, v in {**order(terms, server), **change}.items() if v is not None}
     assert code(ask(here, "train", records)) == "message"
     assert not (here.store / "clients").exists()
 
 
-def test_code_that_a_message_names_does_not_run(scene: Any, ask: Any, tmp_path: Path) -> None:
+def test_code_that_a_message_names_does_not_run(scene, ask, tmp_path):
     here, terms, server = scene
     file = tmp_path / "own.py"
     file.write_text("from pathlib import Path\nPath(__file__).with_name('ran').touch()\n")
@@ -188,7 +183,7 @@ def test_code_that_a_message_names_does_not_run(scene: Any, ask: Any, tmp_path: 
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_site_that_is_not_in_the_terms_does_nothing(scene: Any, ask: Any, node: Any) -> None:
+def test_a_site_that_is_not_in_the_terms_does_nothing(scene, ask, node):
     _, terms, server = scene
     stranger = node("stranger")
     code(ask(stranger, "train", order(terms, server)))
@@ -205,9 +200,7 @@ def test_a_site_that_is_not_in_the_terms_does_nothing(scene: Any, ask: Any, node
     ],
     ids=repr,
 )
-def test_an_error_is_a_code_and_its_words_stay_in_the_log(
-    scene: Any, ask: Any, tmp_path: Path, error: Exception, expected: str
-) -> None:
+def test_an_error_is_a_code_and_its_words_stay_in_the_log(scene, ask, tmp_path, error, expected):
     if not isinstance(error, SiteError):
         error.args = (str(error).replace("HERE", str(tmp_path)),)
 

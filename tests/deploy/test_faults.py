@@ -6,7 +6,6 @@ import io
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from flwr.app.error import Error
 
 from vhl.deploy.wire import to_text
 from vhl.errors import VHLError
-from vhl.experiment import Experiment
 from vhl.session.session import Session
 
 
@@ -88,9 +86,7 @@ SPOILED: dict[str, Callable[[RecordDict], object]] = {
 }
 
 
-def test_a_bad_reply_never_reaches_the_average(
-    experiment: Experiment, deploy: Any, round_of: Any, state_of: Any, tmp_path: Path
-) -> None:
+def test_a_bad_reply_never_reaches_the_average(experiment, deploy, round_of, state_of, tmp_path):
     """Another kind of bad reply every round; the model is that of a run in which the site never answers."""
     experiment, models = experiment.with_(rounds=len(SPOILED), checkpoint_every=len(SPOILED)), []
 
@@ -113,16 +109,14 @@ def test_a_bad_reply_never_reaches_the_average(
     assert models[0].equal(models[1])
 
 
-def test_a_site_that_wants_a_virtual_set_where_there_is_none_is_left_out(
-    experiment: Experiment, deployment: Any
-) -> None:
+def test_a_site_that_wants_a_virtual_set_where_there_is_none_is_left_out(experiment, deployment):
     wish = {"complaint": to_text({"code": "virtual", "sentence": "Send it."})}
     deployment.spoil(1, lambda content: content.update(wish))
     assert left_out(deployment.run(experiment.with_(objective="plain", rounds=1))) == [[1]]
     assert "Site s1: Send it. (virtual)" in deployment.notes
 
 
-def test_a_node_with_anothers_name_is_refused(experiment: Experiment, deploy: Any) -> None:
+def test_a_node_with_anothers_name_is_refused(experiment, deploy):
     names = [("s0", 0), ("s1", 1), ("s1", 2)]
     deployment = deploy([{"name": name, "data": f"part:{part}"} for name, part in names])
     folder = deployment.run(experiment.with_(rounds=1), sites=2)
@@ -131,9 +125,7 @@ def test_a_node_with_anothers_name_is_refused(experiment: Experiment, deploy: An
 
 
 @pytest.mark.parametrize("facts", [{"train": [-1] * 10}, {"name": "../x"}, {"x": 1}], ids=str)
-def test_a_node_that_describes_its_data_wrongly_is_refused(
-    facts: dict[str, Any], experiment: Experiment, deployment: Any
-) -> None:
+def test_a_node_that_describes_its_data_wrongly_is_refused(facts, experiment, deployment):
     deployment.spoil(2, said("facts", **facts), "query.hello")
     folder = deployment.run(experiment.with_(rounds=1), sites=2)
     assert folder.data()["sites"] == ["s0", "s1"]
@@ -147,7 +139,7 @@ COUNTS: dict[str, Callable[[np.ndarray], Array]] = {
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_counts_that_do_not_add_up_are_refused(kind: str, experiment: Experiment, deployment: Any) -> None:
+def test_counts_that_do_not_add_up_are_refused(kind, experiment, deployment):
     deployment.spoil(2, array("test.0", COUNTS[kind], "seen"), "evaluate")
     folder = deployment.run(experiment.with_(rounds=2), test="")
     assert any("s2: its reply is refused, test.0" in note for note in deployment.notes)
@@ -168,17 +160,13 @@ def test_counts_that_do_not_add_up_are_refused(kind: str, experiment: Experiment
     ],
     ids=["other counts", "another shape", "another question"],
 )
-def test_moments_that_do_not_fit_are_refused(
-    spoil: Any, words: str, experiment: Experiment, deployment: Any
-) -> None:
+def test_moments_that_do_not_fit_are_refused(spoil, words, experiment, deployment):
     deployment.spoil(2, spoil, "query.moments")
     deployment.run(experiment.with_(rounds=1, algorithm="ccvr"))
     assert any(f"s2: its reply is refused, {words}" in note for note in deployment.notes)
 
 
-def test_a_round_says_where_not_all_test_images_were_counted(
-    experiment: Experiment, deployment: Any, round_of: Any
-) -> None:
+def test_a_round_says_where_not_all_test_images_were_counted(experiment, deployment, round_of):
     """And such a round is not the best by validation, however well it does on the images of the others."""
     deployment.change(1, lambda message, reply: None if round_of(message) == 3 else reply, "evaluate")
     folder = deployment.run(experiment.with_(data={"validation": 0.2}), test="", round_timeout=0.3)
@@ -194,9 +182,7 @@ def test_a_round_says_where_not_all_test_images_were_counted(
 # --- sites that go and come ----------------------------------------------------------------------------
 
 
-def test_a_site_that_dies_is_left_out_and_takes_part_again_with_its_state(
-    experiment: Experiment, deployment: Any, round_of: Any
-) -> None:
+def test_a_site_that_dies_is_left_out_and_takes_part_again_with_its_state(experiment, deployment, round_of):
     """As in a simulation in which that client's second round came to nothing."""
     deployment.change(1, lambda message, reply: None if round_of(message) == 1 else reply)
     folder = deployment.run(experiment.with_(rounds=4), round_timeout=0.3)
@@ -209,9 +195,7 @@ def test_a_site_that_dies_is_left_out_and_takes_part_again_with_its_state(
     assert not any("lost" in note for note in deployment.notes)
 
 
-def test_a_site_that_has_gone_is_not_asked_until_it_is_back(
-    experiment: Experiment, deployment: Any, round_of: Any
-) -> None:
+def test_a_site_that_has_gone_is_not_asked_until_it_is_back(experiment, deployment, round_of):
     def leaving(message: Message, reply: Message) -> Message:
         if round_of(message) == 1:
             deployment.grid.present.discard(1001)
@@ -225,7 +209,7 @@ def test_a_site_that_has_gone_is_not_asked_until_it_is_back(
     assert [n for n in deployment.notes if n.startswith("Site s1 has")] == [come, "Site s1 has gone.", come]
 
 
-def test_a_site_that_comes_too_late_is_told_to_take_no_part(experiment: Experiment, deployment: Any) -> None:
+def test_a_site_that_comes_too_late_is_told_to_take_no_part(experiment, deployment):
     def joining(message: Message, reply: Message) -> Message:
         deployment.grid.present.add(1002)
         return reply
@@ -239,9 +223,7 @@ def test_a_site_that_comes_too_late_is_told_to_take_no_part(experiment: Experime
     ]
 
 
-def test_a_site_whose_data_have_changed_is_refused(
-    experiment: Experiment, deployment: Any, round_of: Any
-) -> None:
+def test_a_site_whose_data_have_changed_is_refused(experiment, deployment, round_of):
     def leaving(message: Message, reply: Message) -> Message:
         deployment.grid.present.discard(1001)
         if round_of(message) == 1:
@@ -259,9 +241,7 @@ def test_a_site_whose_data_have_changed_is_refused(
     [("", ["train", "evaluate", "train", "evaluate"]), ("experiment", ["train", "train", "train"])],
     ids=["seen in evaluation", "seen in training"],
 )
-def test_a_site_whose_images_change_takes_no_further_part(
-    test: str, asked: list[str], experiment: Experiment, deployment: Any, round_of: Any
-) -> None:
+def test_a_site_whose_images_change_takes_no_further_part(test, asked, experiment, deployment, round_of):
     """Neither in training nor in evaluation: what it holds out now may be what it trained on."""
 
     def changing(message: Message, reply: Message) -> Message:
@@ -277,7 +257,7 @@ def test_a_site_whose_images_change_takes_no_further_part(
     assert "the data of site s1 have changed since the run began" in refused[1]
 
 
-def test_a_site_that_lost_its_state_begins_anew_and_says_so(experiment: Experiment, deployment: Any) -> None:
+def test_a_site_that_lost_its_state_begins_anew_and_says_so(experiment, deployment):
     def losing(message: Message, reply: Message) -> Message:
         for file in (deployment.folder / "s1" / "clients").rglob("*.safetensors"):
             file.unlink()
@@ -289,8 +269,8 @@ def test_a_site_that_lost_its_state_begins_anew_and_says_so(experiment: Experime
 
 
 def test_too_few_sites_stop_the_run_with_a_checkpoint_to_continue_from(
-    experiment: Experiment, deployment: Any, round_of: Any, state_of: Any
-) -> None:
+    experiment, deployment, round_of, state_of
+):
     for site in (1, 2):
         deployment.change(site, lambda message, reply: None if round_of(message) == 1 else reply)
     with pytest.raises(VHLError, match=r"Round 2: 1 of the 2 sites needed answered within 0.5 s"):
@@ -300,7 +280,7 @@ def test_too_few_sites_stop_the_run_with_a_checkpoint_to_continue_from(
     assert found.server.parameters.equal(expected.server.parameters)
 
 
-def test_sites_that_do_not_come(experiment: Experiment, deployment: Any) -> None:
+def test_sites_that_do_not_come(experiment, deployment):
     with pytest.raises(VHLError, match=r"3 of 4 sites came within 0.2 s \(s0, s1, s2\)"):
         deployment.run(experiment, sites=4, wait=0.2)
     assert not (deployment.folder / "runs" / "run" / "experiment.toml").exists()
@@ -309,9 +289,7 @@ def test_sites_that_do_not_come(experiment: Experiment, deployment: Any) -> None
 # --- a server that dies --------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_where_the_server_left_it(
-    experiment: Experiment, deployment: Any, round_of: Any, state_of: Any
-) -> None:
+def test_a_run_goes_on_where_the_server_left_it(experiment, deployment, round_of, state_of):
     """The sites have gone one round further than the checkpoint; they go back with the server."""
 
     class Killed(BaseException):
@@ -332,9 +310,7 @@ def test_a_run_goes_on_where_the_server_left_it(
     assert [record.round for record in folder.records()] == [1, 2, 3, 4]
 
 
-def test_a_run_that_continues_waits_for_sites_that_come_late_but_not_for_ever(
-    experiment: Experiment, deployment: Any
-) -> None:
+def test_a_run_that_continues_waits_for_sites_that_come_late_but_not_for_ever(experiment, deployment):
     """One more of the first two sites every third look; the last one never."""
     deployment.run(experiment.with_(rounds=1))
     looks = itertools.count()
@@ -343,7 +319,7 @@ def test_a_run_that_continues_waits_for_sites_that_come_late_but_not_for_ever(
     assert left_out(folder) == [[], [2]]
 
 
-def test_a_run_that_exists_is_continued_by_flower(experiment: Experiment, deployment: Any) -> None:
+def test_a_run_that_exists_is_continued_by_flower(experiment, deployment):
     """By the words of `flwr run`: those of `vhl run` mean nothing on a server."""
     deployment.run(experiment.with_(rounds=1))
     with pytest.raises(VHLError) as found:
@@ -353,7 +329,7 @@ def test_a_run_that_exists_is_continued_by_flower(experiment: Experiment, deploy
     assert str(deployment.folder / "runs" / "run") in sentence and "--resume" not in sentence
 
 
-def test_a_simulation_is_no_run_of_sites(experiment: Experiment, deployment: Any, tmp_path: Path) -> None:
+def test_a_simulation_is_no_run_of_sites(experiment, deployment, tmp_path):
     list(Session(experiment, tmp_path / "runs", data_dir=tmp_path))
     with pytest.raises(VHLError, match="is no run of sites"):
         deployment.run(experiment.with_(rounds=4), resume=True)
@@ -362,9 +338,7 @@ def test_a_simulation_is_no_run_of_sites(experiment: Experiment, deployment: Any
 # --- the virtual set -----------------------------------------------------------------------------------
 
 
-def test_sites_that_lack_the_virtual_set_get_it_once(
-    experiment: Experiment, deploy: Any, state_of: Any
-) -> None:
+def test_sites_that_lack_the_virtual_set_get_it_once(experiment, deploy, state_of):
     """Here they wait for it; test_site.py has sites whose own set differs."""
     sites = [{"name": f"s{part}", "data": f"part:{part}", "virtual": "receive"} for part in range(3)]
     deployment = deploy(sites)

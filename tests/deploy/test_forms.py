@@ -64,7 +64,7 @@ def check(federation: Federation) -> None:
 
 @pytest.mark.parametrize("objective", available("objectives"))
 @pytest.mark.parametrize("algorithm", available("algorithms"))
-def test_forms_are_those_of_a_clients_outcome(make: Any, algorithm: str, objective: str) -> None:
+def test_forms_are_those_of_a_clients_outcome(make, algorithm, objective):
     check(make(1, algorithm=algorithm, objective=objective))
 
 
@@ -83,13 +83,11 @@ def test_forms_are_those_of_a_clients_outcome(make: Any, algorithm: str, objecti
 @pytest.mark.parametrize(
     ("algorithm", "objective"), [("scaffold", "vhl"), ("moon", "naive"), ("feddyn", "vfa")]
 )
-def test_forms_hold_for_other_settings(
-    make: Any, algorithm: str, objective: str, settings: dict[str, Any]
-) -> None:
+def test_forms_hold_for_other_settings(make, algorithm, objective, settings):
     check(make(1, algorithm=algorithm, objective=objective, **settings))
 
 
-def test_scaffold_says_one_vector_and_the_others_none(make: Any) -> None:
+def test_scaffold_says_one_vector_and_the_others_none(make):
     """By hand: which algorithms say something beside the model."""
     for algorithm in available("algorithms"):
         found = set(update_forms(make(algorithm=algorithm, objective="plain").setup))
@@ -105,11 +103,11 @@ def test_scaffold_says_one_vector_and_the_others_none(make: Any) -> None:
         ("fedavg", "vhl", {"natural", "virtual", "calibration", "natural_hits", "virtual_hits"}),
     ],
 )
-def test_names_of_totals_by_hand(make: Any, algorithm: str, objective: str, names: set[str]) -> None:
+def test_names_of_totals_by_hand(make, algorithm, objective, names):
     assert total_names(make(algorithm=algorithm, objective=objective).setup) == names
 
 
-def test_looking_for_names_changes_no_chance(make: Any) -> None:
+def test_looking_for_names_changes_no_chance(make):
     setup = make(objective="vfa", algorithm="moon").setup
     before = torch.random.get_rng_state()
     update_forms(setup), total_names(setup)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,7 @@ def scene(node: Any, terms_of: Any) -> tuple[Site, Server]:
 # --- images --------------------------------------------------------------------------------------------
 
 
-def test_images_are_augmented_as_the_experiment_says(node: Any, terms_of: Any) -> None:
+def test_images_are_augmented_as_the_experiment_says(node, terms_of):
     here = node()
     site = Site(here, terms_of(here, data={"crop": 2, "flip": True, "cutout": 3}))
     train, test = site.clients.task.natural, site.setup.test
@@ -60,7 +59,7 @@ def test_images_are_augmented_as_the_experiment_says(node: Any, terms_of: Any) -
     assert test is not None and (test.padding, test.flip, test.cutout) == (0, False, 0)
 
 
-def test_images_are_normalised_as_all_agreed(node: Any, npz: Any, terms_of: Any, tmp_path: Path) -> None:
+def test_images_are_normalised_as_all_agreed(node, npz, terms_of, tmp_path):
     dark = np.random.default_rng(1).integers(0, 80, (18, 8, 8, 1), np.uint8)
     sites = [node(), node("other", npz(tmp_path / "b.npz", [0, 1] * 9, images=dark))]
     terms = terms_of(*sites)
@@ -71,7 +70,7 @@ def test_images_are_normalised_as_all_agreed(node: Any, npz: Any, terms_of: Any,
     np.testing.assert_allclose(batch.permute(0, 2, 3, 1), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_site_may_lack_classes(node: Any, pictures: Any, terms_of: Any, tmp_path: Path) -> None:
+def test_a_site_may_lack_classes(node, pictures, terms_of, tmp_path):
     first = node("first", pictures(tmp_path / "a", {"dog": 5, "cat": 10}))
     second = node("second", pictures(tmp_path / "b", {"eel": 10, "dog": 5}))
     terms = terms_of(first, second)
@@ -83,9 +82,7 @@ def test_a_site_may_lack_classes(node: Any, pictures: Any, terms_of: Any, tmp_pa
     assert outcome.update.work.samples == 12
 
 
-def test_a_site_that_holds_out_nothing_trains_and_counts_nothing(
-    node: Any, pictures: Any, terms_of: Any, tmp_path: Path
-) -> None:
+def test_a_site_that_holds_out_nothing_trains_and_counts_nothing(node, pictures, terms_of, tmp_path):
     few = node("few", pictures(tmp_path / "a", {"cat": 1, "dog": 2}))
     many = node("many", pictures(tmp_path / "b", {"cat": 10, "dog": 10}))
     site = Site(few, terms_of(few, many, data={"validation": 0.2}))
@@ -97,7 +94,7 @@ def test_a_site_that_holds_out_nothing_trains_and_counts_nothing(
 # --- training and what is kept -------------------------------------------------------------------------
 
 
-def test_local_training_is_a_clients(node: Any, terms_of: Any) -> None:
+def test_local_training_is_a_clients(node, terms_of):
     """The site's number in the terms decides its chance; its device and lanes are its own."""
     here, before = node("site"), node("a")
     terms = terms_of(here, before)
@@ -110,9 +107,7 @@ def test_local_training_is_a_clients(node: Any, terms_of: Any) -> None:
     assert not same(outcome, site.clients.train_one(Order(0, 4, 0.1, zeros), server))
 
 
-def test_state_is_kept_until_the_next_order_confirms_it(
-    scene: tuple[Site, Server], node: Any, terms_of: Any
-) -> None:
+def test_state_is_kept_until_the_next_order_confirms_it(scene, node, terms_of):
     site, server = scene
     here = node()
     terms = terms_of(here)
@@ -139,7 +134,7 @@ def test_state_is_kept_until_the_next_order_confirms_it(
     assert same(train(0, None), first)  # an order without a state begins anew
 
 
-def test_a_lost_state_is_told_and_begun_anew(scene: tuple[Site, Server]) -> None:
+def test_a_lost_state_is_told_and_begun_anew(scene):
     site, server = scene
     fresh, _ = site.train(order(7), server)
     site.train(order(1), server)
@@ -147,7 +142,7 @@ def test_a_lost_state_is_told_and_begun_anew(scene: tuple[Site, Server]) -> None
     assert lost and same(outcome, fresh)
 
 
-def test_runs_and_sites_keep_their_states_apart(node: Any, terms_of: Any, tmp_path: Path) -> None:
+def test_runs_and_sites_keep_their_states_apart(node, terms_of, tmp_path):
     sites = [node(name, store=str(tmp_path / "shared")) for name in ("one", "other")]
     terms = terms_of(*sites)
     one, other = (Site(own, terms) for own in sites)
@@ -159,14 +154,14 @@ def test_runs_and_sites_keep_their_states_apart(node: Any, terms_of: Any, tmp_pa
     assert not other.train(order(3, state=0), server)[1] and not one.train(order(4, state=0), server)[1]
 
 
-def test_an_algorithm_without_state_keeps_nothing(node: Any, terms_of: Any) -> None:
+def test_an_algorithm_without_state_keeps_nothing(node, terms_of):
     here = node()
     site = Site(here, terms_of(here, algorithm="fedavg", training={"keep_momentum": False}))
     site.train(order(0), server_of(site))
     assert not (here.store / "clients").exists()
 
 
-def test_a_model_that_became_infinite_is_not_kept(scene: tuple[Site, Server], node: Any) -> None:
+def test_a_model_that_became_infinite_is_not_kept(scene, node):
     site, server = scene
     site.train(order(0), server)
     with pytest.raises(SiteError, match="infinite") as caught:
@@ -178,7 +173,7 @@ def test_a_model_that_became_infinite_is_not_kept(scene: tuple[Site, Server], no
 # --- looking at a model --------------------------------------------------------------------------------
 
 
-def test_predictions_are_counted(node: Any, npz: Any, terms_of: Any, virtual_of: Any, tmp_path: Path) -> None:
+def test_predictions_are_counted(node, npz, terms_of, virtual_of, tmp_path):
     """Against PyTorch's own modules and a count by hand; naive's outputs are more than the classes."""
     here = node(data=npz(tmp_path / "a.npz", [0, 1, 2] * 20, classes=np.array(["c", "a", "b"])))
     other = node("other", npz(tmp_path / "b.npz", [0, 1] * 9, classes=np.array(["a", "d"])))
@@ -201,7 +196,7 @@ def test_predictions_are_counted(node: Any, npz: Any, terms_of: Any, virtual_of:
             assert counts[f"{name}.{index}"].dtype == torch.int64
 
 
-def test_moments_are_those_of_the_features(node: Any, npz: Any, terms_of: Any, tmp_path: Path) -> None:
+def test_moments_are_those_of_the_features(node, npz, terms_of, tmp_path):
     """One class the site has not got: its sums are zero, and the server can still add them."""
     here = node()
     terms = terms_of(here, node("other", npz(tmp_path / "b.npz", [0, 1, 2] * 9)))
@@ -218,7 +213,7 @@ def test_moments_are_those_of_the_features(node: Any, npz: Any, terms_of: Any, t
         np.testing.assert_allclose(seen["products"][label], own.T @ own, rtol=1e-4, atol=1e-4)
 
 
-def test_evaluation_needs_no_file_that_the_server_started_from(node: Any, terms_of: Any) -> None:
+def test_evaluation_needs_no_file_that_the_server_started_from(node, terms_of):
     here = node()
     server = server_of(Site(here, terms_of(here)))
     model = {"name": "cnn", "width": 4, "start": "only/at/the/server.safetensors"}
@@ -245,7 +240,7 @@ def virtual_images(site: Site) -> np.ndarray:
     return site.setup.virtual.images.images
 
 
-def test_a_site_makes_the_virtual_set(node: Any, terms_of: Any, virtual_of: Any) -> None:
+def test_a_site_makes_the_virtual_set(node, terms_of, virtual_of):
     here = node()
     terms = terms_of(here, objective="vhl")
     assert (virtual_images(Site(here, terms)) == virtual_of(terms).images).all()
@@ -258,9 +253,7 @@ GENERATORS = {
 
 
 @pytest.mark.parametrize("virtual", GENERATORS.values(), ids=GENERATORS)
-def test_a_site_waits_for_the_virtual_set_and_keeps_what_comes(
-    node: Any, terms_of: Any, virtual_of: Any, lacks: Any, virtual: Any
-) -> None:
+def test_a_site_waits_for_the_virtual_set_and_keeps_what_comes(node, terms_of, virtual_of, lacks, virtual):
     here = node(virtual="receive")
     terms = terms_of(here, objective="vhl", virtual=virtual)
     lacks(here, terms)
@@ -269,9 +262,7 @@ def test_a_site_waits_for_the_virtual_set_and_keeps_what_comes(
 
 
 @pytest.mark.parametrize("virtual", ["make", "receive"])
-def test_a_set_that_differs_in_one_bit_is_the_servers_to_give(
-    node: Any, terms_of: Any, virtual_of: Any, lacks: Any, virtual: str
-) -> None:
+def test_a_set_that_differs_in_one_bit_is_the_servers_to_give(node, terms_of, virtual_of, lacks, virtual):
     """As where another processor has rounded a pixel the other way."""
     here = node(virtual=virtual)
     made = virtual_of(terms_of(here, objective="vhl"))
@@ -288,7 +279,7 @@ def test_a_set_that_differs_in_one_bit_is_the_servers_to_give(
     assert (virtual_images(Site(here, terms)) == pixels).all()
 
 
-def test_terms_without_a_virtual_set_have_none_to_train_on(node: Any, terms_of: Any, lacks: Any) -> None:
+def test_terms_without_a_virtual_set_have_none_to_train_on(node, terms_of, lacks):
     here = node()
     lacks(here, replace(terms_of(here, objective="vhl"), virtual=None))
 
@@ -296,7 +287,7 @@ def test_terms_without_a_virtual_set_have_none_to_train_on(node: Any, terms_of: 
 # --- errors --------------------------------------------------------------------------------------------
 
 
-def test_what_goes_wrong_has_a_code_that_says_where(node: Any, terms_of: Any, tmp_path: Path) -> None:
+def test_what_goes_wrong_has_a_code_that_says_where(node, terms_of, tmp_path):
     here = node()
     terms = terms_of(here)
     for code, given in {
@@ -319,15 +310,13 @@ def test_what_goes_wrong_has_a_code_that_says_where(node: Any, terms_of: Any, tm
 
 
 @pytest.mark.parametrize("error", [RuntimeError, VHLError])
-def test_an_errors_own_words_stay_in_the_log(
-    error: type[Exception], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_errors_own_words_stay_in_the_log(error, tmp_path, caplog):
     with pytest.raises(SiteError) as caught, saying("data", "A sentence."):
         raise error(f"out of memory at {tmp_path}")
     assert (caught.value.code, str(caught.value)) == ("data", "A sentence.")
     assert str(tmp_path) in caplog.text and ("Traceback" in caplog.text) == (error is RuntimeError)
 
 
-def test_an_error_that_was_told_already_is_told_once() -> None:
+def test_an_error_that_was_told_already_is_told_once():
     with pytest.raises(SiteError, match="inner"), saying("outer", "outer"), saying("inner", "inner"):
         raise ValueError

@@ -189,7 +189,7 @@ def test_ctrl_c_before_any_run_has_begun(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vhl.rounds.problem.virtual_set", stopped)
+    monkeypatch.setattr("vhl.rounds.local.virtual_set", stopped)
     answer = vhl(*seeds, "--at-once=2")
     assert answer.code == 130 and answer.err.strip() == "vhl: stopped."
     assert list(tmp_path.rglob("*")) == [tmp_path / "runs"]

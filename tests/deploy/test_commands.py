@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +39,11 @@ def typed(text: str, program: str) -> list[list[str]]:
     return [shlex.split(line) for line in found]
 
 
-def test_the_shell_understands_it(text: str) -> None:
+def test_the_shell_understands_it(text):
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
-def test_the_superlink_is_for_its_own_machine_and_asks_for_keys(text: str) -> None:
+def test_the_superlink_is_for_its_own_machine_and_asks_for_keys(text):
     (words,) = typed(text, "flower-superlink")
     options = _parse_args_run_superlink().parse_args(words)
     assert (options.host, options.port) == ("127.0.0.1", 8000)
@@ -57,7 +56,7 @@ def test_the_superlink_is_for_its_own_machine_and_asks_for_keys(text: str) -> No
 @pytest.mark.parametrize(
     ("host", "address"), [("fl.example.org", "fl.example.org:9092"), ("2001:db8::7", "[2001:db8::7]:9092")]
 )
-def test_a_node_for_each_site(app: Path, host: str, address: str) -> None:
+def test_a_node_for_each_site(app, host, address):
     calls = typed(commands(app, host, ["north", "south.2"]), "flower-supernode")
     options = [_parse_args_run_supernode().parse_args(words) for words in calls]
     assert [parse_config_args([each.node_config])["name"] for each in options] == ["north", "south.2"]
@@ -77,7 +76,7 @@ def flower_reads(words: list[str]) -> dict[str, Any]:
     return read
 
 
-def test_flowers_own_command(app: Path, text: str) -> None:
+def test_flowers_own_command(app, text):
     first, second, run = [flower_reads(words) for words in typed(text, "flwr")]
     assert [(str(each["public_key"]), each["name"], each["superlink"]) for each in (first, second)] == [
         ("keys/north.pub", "north", "vhl"),
@@ -86,7 +85,7 @@ def test_flowers_own_command(app: Path, text: str) -> None:
     assert (run["app"], run["superlink"], run["stream"]) == (str(app), "vhl", True)
 
 
-def test_flower_finds_the_superlink(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flower_finds_the_superlink(text, tmp_path, monkeypatch):
     """By the file that the text writes; a part of it is already there."""
     home = tmp_path / "home"
     monkeypatch.setenv("FLWR_HOME", str(home))
@@ -103,7 +102,7 @@ def test_flower_finds_the_superlink(text: str, tmp_path: Path, monkeypatch: pyte
     assert connection.root_certificates == str(tmp_path / "keys" / "ca.pem")
 
 
-def test_our_own_command(text: str) -> None:
+def test_our_own_command(text):
     server, *sites = [build_parser().parse_args(words) for words in typed(text, "vhl")]
     assert (server.whose, str(server.folder), server.host) == ("server", "keys", ["fl.example.org"])
     assert [(site.whose, str(site.folder), site.name) for site in sites] == [
@@ -120,8 +119,6 @@ def test_our_own_command(text: str) -> None:
         (["north", "the south"], ["'the south'"]),
     ],
 )
-def test_sites_that_do_not_fit(
-    app: Path, complains: Callable[..., Any], sites: list[str], texts: list[str]
-) -> None:
+def test_sites_that_do_not_fit(app, complains, sites, texts):
     with complains(*texts):
         commands(app, "fl.example.org", sites)

@@ -42,20 +42,21 @@ def kept(store: Path) -> list[Path]:
     return sorted((store / "decoded").iterdir())
 
 
-def test_images_are_read_back_until_something_changes(
-    source: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_read_back_until_something_changes(source, tmp_path):
     first = load_decoded(source, 0, tmp_path / "store")
-    with monkeypatch.context() as patch:
-        patch.setattr(Folder, "load", lambda *_, **__: pytest.fail("decoded again"))
-        again = load_decoded(source, 0, tmp_path / "store")
+    file = tmp_path / "images" / "a" / "0.png"
+    times, size = file.stat(), file.stat().st_size
+    file.write_bytes(bytes(size))  # no picture any more, but nothing that one sees from outside
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    again = load_decoded(source, 0, tmp_path / "store")
     assert np.array_equal(first.train.images, again.train.images) and first.classes == again.classes
+    picture(file, 0)
     picture(tmp_path / "images" / "a" / "5.png", 200)
     changed = load_decoded(source, 0, tmp_path / "store")
     assert sum(map(len, (changed.train, changed.test))) == 11
 
 
-def test_nobody_else_may_read_them(source: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_else_may_read_them(source, tmp_path, monkeypatch):
     unfinished, replace = list[int](), Path.replace
 
     def watched(self: Path, target: Path) -> Path:
@@ -69,13 +70,13 @@ def test_nobody_else_may_read_them(source: Folder, tmp_path: Path, monkeypatch: 
     assert mode(tmp_path / "store") == 0o777
 
 
-def test_a_folder_that_others_could_read_is_closed(source: Folder, tmp_path: Path) -> None:
+def test_a_folder_that_others_could_read_is_closed(source, tmp_path):
     (tmp_path / "store" / "decoded").mkdir(parents=True)
     load_decoded(source, 0, tmp_path / "store")
     assert mode(tmp_path / "store" / "decoded") == 0o700
 
 
-def test_of_a_folder_that_changes_one_decoding_is_kept(source: Folder, tmp_path: Path) -> None:
+def test_of_a_folder_that_changes_one_decoding_is_kept(source, tmp_path):
     store = tmp_path / "store"
     for number in range(5):
         picture(tmp_path / "others" / "a" / f"{number}.png", number)
@@ -89,6 +90,6 @@ def test_of_a_folder_that_changes_one_decoding_is_kept(source: Folder, tmp_path:
     assert others in kept(store) and first not in kept(store) and len(kept(store)) == 2
 
 
-def test_a_store_that_cannot_be_written_to_keeps_nothing(source: Folder, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_to_keeps_nothing(source, tmp_path):
     (tmp_path / "store").write_text("a file")
     assert len(load_decoded(source, 0, tmp_path / "store").train) == 8

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
 
 from vhl.deploy.folder import write_app
 from vhl.deploy.local import LocalDeployment
-from vhl.experiment import Experiment
 from vhl.rounds.simulation import Simulation
 from vhl.runs.folder import RunFolder
 
 
-def test_three_sites_train_the_simulators_model(
-    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_three_sites_train_the_simulators_model(experiment, tmp_path, monkeypatch):
     """SCAFFOLD with VHL: control variates stay at the sites between processes."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     experiment = experiment.with_(rounds=2)

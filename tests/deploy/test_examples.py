@@ -75,7 +75,7 @@ def app(request: pytest.FixtureRequest, data_dir: Path, monkeypatch: pytest.Monk
         del sys.modules[module]  # the other app's is called the same
 
 
-def test_the_app_learns_what_no_node_has_alone(app: App) -> None:
+def test_the_app_learns_what_no_node_has_alone(app):
     torch.manual_seed(0)
     grid = LocalGrid(app)
     app.server(grid, app.context(NODES))
@@ -93,7 +93,7 @@ def test_the_app_learns_what_no_node_has_alone(app: App) -> None:
     assert len(head) == (20 if app.name == "after" else 10)
 
 
-def test_about_ten_lines_are_changed() -> None:
+def test_about_ten_lines_are_changed():
     def files(folder: Path) -> dict[str, list[str]]:
         found = [*folder.rglob("*.py"), *folder.rglob("*.toml")]
         return {str(f.relative_to(folder)): f.read_text(encoding="utf-8").splitlines() for f in found}

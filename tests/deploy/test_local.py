@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,15 +118,18 @@ def ports(deployment: LocalDeployment) -> list[int]:
     return [deployment._port, *deployment._ports]
 
 
-def test_registered_sites_answer_and_strangers_do_not(
-    tmp_path: Path, dummy: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+class OneKeyOnly(LocalDeployment):
+    """Registers its first site alone."""
+
+    def register(self, keys: Sequence[Path]) -> None:
+        super().register(keys[:1])
+
+
+def test_registered_sites_answer_and_strangers_do_not(tmp_path, dummy):
     """One stranger has a key that nobody registered, the other none: Flower then makes one up."""
-    register = LocalDeployment.register
-    monkeypatch.setattr(LocalDeployment, "register", lambda self, keys: register(self, keys[:1]))
     sites = {"north": {"data": 'a "b" c'}, "stranger": {"data": "d"}, "nobody": {"data": "e"}}
     lines: list[str] = []
-    with LocalDeployment(tmp_path / "work", sites) as deployment:
+    with OneKeyOnly(tmp_path / "work", sites) as deployment:
         _, *strangers = deployment.nodes
         strangers[1].kill()
         option = strangers[1].command.index("--auth-supernode-private-key")
@@ -141,7 +144,7 @@ def test_registered_sites_answer_and_strangers_do_not(
     assert left_behind(*ports(deployment), tmp_path) == []
 
 
-def test_an_error_ends_everything(tmp_path: Path) -> None:
+def test_an_error_ends_everything(tmp_path):
     with (
         pytest.raises(ZeroDivisionError),
         LocalDeployment(tmp_path / "work", {"north": {"data": "a"}}, insecure=True) as deployment,
@@ -151,9 +154,7 @@ def test_an_error_ends_everything(tmp_path: Path) -> None:
     assert left_behind(*ports(deployment), tmp_path) == []
 
 
-def test_a_server_that_does_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complains: Callable[..., Any]
-) -> None:
+def test_a_server_that_does_not_start(tmp_path, monkeypatch, complains):
     """Here because its certificate is none; the log that the error names says so."""
     monkeypatch.setattr(
         "vhl.deploy.local.make_authority",
@@ -180,7 +181,7 @@ with LocalDeployment(Path(sys.argv[1]), {"north": {"data": "a"}}, insecure=True)
 """
 
 
-def test_ctrl_c_ends_everything(tmp_path: Path, dummy: Callable[..., Path]) -> None:
+def test_ctrl_c_ends_everything(tmp_path, dummy):
     words = [sys.executable, "-c", STOPPED, str(tmp_path / "work"), str(dummy(ONE_ROUND))]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -196,9 +197,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path, dummy: Callable[..., Path]) -> N
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_names_its_log(
-    tmp_path: Path, dummy: Callable[..., Path], complains: Callable[..., Any]
-) -> None:
+def test_a_run_that_fails_names_its_log(tmp_path, dummy, complains):
     sites = {"north": {"data": "a"}, "south": {"data": "b"}}
     log = tmp_path / "work" / "run.log"
     with (
@@ -211,7 +210,7 @@ def test_a_run_that_fails_names_its_log(
 
 
 @pytest.mark.slow
-def test_a_site_that_died_comes_back(tmp_path: Path, dummy: Callable[..., Path]) -> None:
+def test_a_site_that_died_comes_back(tmp_path, dummy):
     """Killed in mid-run, and started again when the others have noticed; the app ends when all were back."""
     seen: list[str] = []
 
@@ -232,7 +231,7 @@ def test_a_site_that_died_comes_back(tmp_path: Path, dummy: Callable[..., Path])
     assert left_behind(*ports(deployment), tmp_path) == []
 
 
-def test_the_server_s_app_ends_before_the_sites(tmp_path: Path) -> None:
+def test_the_server_s_app_ends_before_the_sites(tmp_path):
     """It takes its time; a site that went meanwhile would count as left out of a round."""
     ended = tmp_path / "ended"
 

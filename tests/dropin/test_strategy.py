@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -34,10 +34,12 @@ class Grid:
         return NODES
 
 
-def strategy_of(algorithm: Any = "fedavg", **options: Any) -> AlgorithmStrategy:
+def strategy_of(
+    algorithm: Any = "fedavg", model: nn.Module | None = None, **options: Any
+) -> AlgorithmStrategy:
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
     given = {"clients": 3, "min_train_nodes": 3, "fraction_evaluate": 0.0, **options}
-    return AlgorithmStrategy(algorithm, network(), **given)
+    return AlgorithmStrategy(algorithm, model or network(), **given)
 
 
 def ask(strategy: AlgorithmStrategy, round_: int = 1, model: nn.Module | None = None) -> dict[int, Message]:
@@ -52,6 +54,19 @@ def content(node: int, said: dict[str, Tensor] | None = None, **metrics: Any) ->
     counts = {"num-examples": SAMPLES[node], "steps": 2, **metrics}
     records = {"arrays": ArrayRecord(network(node).state_dict()), "metrics": MetricRecord(counts)}
     return RecordDict(records if said is None else {**records, "algorithm": to_arrays(said)})
+
+
+def answered(
+    strategy: AlgorithmStrategy,
+    replies: dict[int, Any],
+    round_: int = 1,
+    model: nn.Module | None = None,
+) -> Any:
+    """What the strategy makes of a round's replies, by node."""
+    messages = ask(strategy, round_, model)
+    return strategy.aggregate_train(
+        round_, [Message(reply, reply_to=messages[node]) for node, reply in replies.items()]
+    )
 
 
 def length(strategy: AlgorithmStrategy) -> int:
@@ -100,173 +115,118 @@ def test_what_stays_at_the_server_is_not_sent(algorithm):
         assert len(message.content["algorithm"]) == 0
 
 
-def test_good_replies_are_averaged_in_any_order():
-    for order in (NODES, NODES[::-1]):
-        strategy = strategy_of()
-        messages = ask(strategy)
-        replies = [Message(content(node, loss=node / 10), reply_to=messages[node]) for node in order]
-        arrays, metrics = strategy.aggregate_train(1, replies)
+def test_good_replies_are_averaged_in_any_order_to_the_bit():
+    ends = []
+    for order in (NODES, NODES[::-1], [23, 21, 22]):
+        arrays, metrics = answered(strategy_of(), {node: content(node, loss=node / 10) for node in order})
         close(arrays, mean_of(NODES))
-        assert metrics is not None
         # (1·2.1 + 5·2.2 + 4·2.3)/10
         assert metrics["loss"] == pytest.approx(2.23) and metrics["steps"] == pytest.approx(2)
-
-
-def test_the_average_depends_on_no_order_to_the_bit():
-    ends = []
-    for order in (NODES, [23, 21, 22]):
-        strategy = strategy_of("fedyogi")
-        messages = ask(strategy)
-        arrays, _ = strategy.aggregate_train(1, [Message(content(n), reply_to=messages[n]) for n in order])
-        assert arrays is not None
         ends.append(arrays.to_torch_state_dict())
-    assert all(tensor.equal(ends[1][name]) for name, tensor in ends[0].items())
+    assert all(tensor.equal(end[name]) for end in ends for name, tensor in ends[0].items())
 
 
-def _array(name: str, change: Callable[[Tensor], Tensor]) -> Callable[[RecordDict], None]:
+Spoil = Callable[[RecordDict], None]
+
+
+def array(name: str, change: Callable[[Tensor], Tensor]) -> Spoil:
     def spoil(reply: RecordDict) -> None:
-        tensor = reply["arrays"][name].numpy()
-        reply["arrays"][name] = Array(change(torch.tensor(tensor)).numpy())
+        tensor = torch.tensor(reply["arrays"][name].numpy())
+        reply["arrays"][name] = Array(change(tensor).numpy())
 
     return spoil
 
 
-def _drop(name: str) -> Callable[[RecordDict], None]:
+def put(record: str, value: Any, key: str | None = None) -> Spoil:
+    """Another record in place of one, or another value in it."""
+
     def spoil(reply: RecordDict) -> None:
-        del reply["arrays"][name]
+        where, what = (reply, record) if key is None else (reply[record], key)
+        where[what] = value
 
     return spoil
 
 
-def _metric(key: str, value: Any) -> Callable[[RecordDict], None]:
+def drop(record: str, key: str | None = None) -> Spoil:
     def spoil(reply: RecordDict) -> None:
-        reply["metrics"][key] = value
+        where, what = (reply, record) if key is None else (reply[record], key)
+        del where[what]
 
     return spoil
 
 
-def _without(key: str) -> Callable[[RecordDict], None]:
-    def spoil(reply: RecordDict) -> None:
-        del reply["metrics"][key]
-
-    return spoil
-
-
-def _record(key: str, value: Any) -> Callable[[RecordDict], None]:
-    def spoil(reply: RecordDict) -> None:
-        reply[key] = value
-
-    return spoil
-
-
-def _gone(key: str) -> Callable[[RecordDict], None]:
-    def spoil(reply: RecordDict) -> None:
-        del reply[key]
-
-    return spoil
-
-
-def _lie(reply: RecordDict) -> None:
-    """A header with a bracket that is never closed."""
-    good = reply["arrays"]["3.bias"]
-    data = good.data.replace(b"(3,), }", b"(3,),  ")
-    assert data != good.data
-    reply["arrays"]["3.bias"] = Array(good.dtype, good.shape, good.stype, data)
-
-
-def _one_nan(tensor: Tensor) -> Tensor:
-    tensor.view(-1)[-1] = torch.nan
-    return tensor
-
-
-BAD: dict[str, Callable[[RecordDict], None]] = {
-    "an array lacks": _drop("3.bias"),
-    "a counter lacks": _drop("1.num_batches_tracked"),
-    "an array more": lambda reply: reply["arrays"].update({"more": Array(torch.zeros(1).numpy())}),
-    "a shape that would spread": _array("3.bias", lambda t: t[:1]),
-    "a shape of one": _array("0.weight", lambda t: t.view(-1)[:1]),
-    "another shape": _array("3.weight", lambda t: t.t()),
-    "a dimension more": _array("3.bias", lambda t: t[None]),
-    "another type": _array("3.bias", lambda t: t.double()),
-    "a whole number": _array("3.bias", lambda t: t.int()),
-    "nan": _array("3.bias", _one_nan),
-    "nan in a buffer": _array("1.running_var", _one_nan),
-    "infinity": _array("0.weight", lambda t: t.fill_(torch.inf)),
-    "a header that lies": _lie,
-    "no arrays": _gone("arrays"),
-    "arrays are metrics": _record("arrays", MetricRecord({"a": 1})),
-    "no metrics": _gone("metrics"),
-    "metrics are settings": _record("metrics", ConfigRecord({"num-examples": 3, "steps": 1})),
-    "no samples": _metric("num-examples", 0),
-    "samples below zero": _metric("num-examples", -5),
-    "samples in pieces": _metric("num-examples", 5.0),
-    "samples in a list": _metric("num-examples", [5]),
-    "far too many samples": _metric("num-examples", 10**12),
-    "samples lack": _without("num-examples"),
-    "no steps": _metric("steps", 0),
-    "steps below zero": _metric("steps", -1),
-    "steps in pieces": _metric("steps", 2.0),
-    "steps are no number": _metric("steps", float("nan")),
-    "steps lack": _without("steps"),
-    "the algorithm lacks": _gone("algorithm"),
-    "the algorithm says nothing": _record("algorithm", ArrayRecord()),
-    "the algorithm says something else": _record("algorithm", to_arrays({"control": torch.zeros(1)})),
-    "the algorithm is short": _record("algorithm", to_arrays({"control_change": torch.zeros(1)})),
-    "empty": lambda reply: [reply.pop(key) for key in list(reply)] and None,
+# What arrays can be wrong in is in tests/deploy/test_wire.py.
+BAD: dict[str, Spoil] = {
+    "an array lacks": drop("arrays", "3.bias"),
+    "a counter lacks": drop("arrays", "1.num_batches_tracked"),
+    "an array more": put("arrays", Array(torch.zeros(1).numpy()), "more"),
+    "a shape that would spread": array("3.bias", lambda t: t[:1]),
+    "another type": array("3.bias", lambda t: t.double()),
+    "nan": array("3.bias", lambda t: t * torch.nan),
+    "nan in a buffer": array("1.running_var", lambda t: t * torch.nan),
+    "no arrays": drop("arrays"),
+    "no metrics": drop("metrics"),
+    "metrics are settings": put("metrics", ConfigRecord({"num-examples": 3, "steps": 1})),
+    **{f"samples {n}": put("metrics", n, "num-examples") for n in (0, -5, 5.0, [5], 10**12)},
+    "samples lack": drop("metrics", "num-examples"),
+    **{f"steps {n}": put("metrics", n, "steps") for n in (0, -1, 2.0, float("nan"))},
+    "steps lack": drop("metrics", "steps"),
+    "the algorithm lacks": drop("algorithm"),
+    "the algorithm says nothing": put("algorithm", ArrayRecord()),
+    "the algorithm says something else": put("algorithm", to_arrays({"control": torch.zeros(1)})),
+    "the algorithm is short": put("algorithm", to_arrays({"control_change": torch.zeros(1)})),
+    "empty": lambda reply: reply.clear(),
 }
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.fixture
+def warnings() -> Iterator[list[str]]:
+    """What Flower's log warns of."""
+    found: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("flwr").addHandler(handler)
+    yield found
+    logging.getLogger("flwr").removeHandler(handler)
+
+
 @pytest.mark.parametrize("position", [0, 1])
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_reply_is_left_out_and_the_others_count(name, position, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+def test_a_bad_reply_is_left_out_and_the_others_count(name, position, warnings):
     strategy, bad = strategy_of("scaffold"), NODES[position]
-    messages = ask(strategy)
+    ask(strategy)  # from here it has vectors of its own
     contents = {node: content(node, control(strategy, node)) for node in NODES}
     BAD[name](contents[bad])
-    with caplog.at_level(logging.WARNING):
-        arrays, metrics = strategy.aggregate_train(
-            1, [Message(contents[node], reply_to=messages[node]) for node in NODES]
-        )
+    arrays, metrics = answered(strategy, contents)
     good = [node for node in NODES if node != bad]
     close(arrays, mean_of(good))
     assert metrics is not None and metrics["steps"] == pytest.approx(2)
     # c = (|S|/K) · mean(Δc_i) = Σ Δc_i / K
     sent = ask(strategy, 2)[21].content["algorithm"]["control"].numpy()
     assert sent == pytest.approx(sum(good) / 3)
-    assert [r.getMessage() for r in caplog.records if f"node {bad} is left out" in r.getMessage()]
+    assert [warning for warning in warnings if f"node {bad} is left out" in warning]
 
 
 def test_flowers_errors_are_left_out():
-    strategy = strategy_of()
-    messages = ask(strategy)
-    replies = [Message(content(node), reply_to=messages[node]) for node in NODES[1:]]
-    arrays, _ = strategy.aggregate_train(1, [Message(Error(5, "gone"), reply_to=messages[21]), *replies])
+    arrays, _ = answered(strategy_of(), {21: Error(5, "gone"), **{node: content(node) for node in NODES[1:]}})
     close(arrays, mean_of([22, 23]))
 
 
 def test_a_round_without_a_good_reply_changes_nothing():
     strategy = strategy_of("scaffold")
-    messages = ask(strategy)
-    good = [Message(content(n, control(strategy, n)), reply_to=messages[n]) for n in NODES]
-    strategy.aggregate_train(1, good)
-    messages = ask(strategy, 2)
-    before = messages[21].content["algorithm"]["control"].numpy()
+    ask(strategy)
+    answered(strategy, {node: content(node, control(strategy, node)) for node in NODES})
+    before = ask(strategy, 2)[21].content["algorithm"]["control"].numpy()
     assert before.any()
-    bad = [Message(Error(5, "gone"), reply_to=message) for message in messages.values()]
-    assert strategy.aggregate_train(2, bad) == (None, None)
-    assert strategy.aggregate_train(2, []) == (None, None)
+    assert answered(strategy, {node: Error(5, "gone") for node in NODES}, 2) == (None, None)
+    assert answered(strategy, {}, 2) == (None, None)
     assert (ask(strategy, 3)[21].content["algorithm"]["control"].numpy() == before).all()
 
 
 def aggregated(metrics: dict[int, dict[str, Any]]) -> MetricRecord:
-    strategy = strategy_of()
-    messages = ask(strategy)
-    _, found = strategy.aggregate_train(
-        1, [Message(content(node, **own), reply_to=messages[node]) for node, own in metrics.items()]
-    )
-    assert found is not None
+    found: MetricRecord = answered(
+        strategy_of(), {node: content(node, **own) for node, own in metrics.items()}
+    )[1]
     return found
 
 
@@ -299,12 +259,9 @@ def test_algorithms_that_need_more_are_refused(complains, algorithm):
 def test_momentum_is_fednovas():
     """One step of a node counts 1, three with momentum ½ count 1 + 1.5 + 1.75."""
     start = network().state_dict()
-    strategy = strategy_of("fednova", momentum=0.5)
-    messages = ask(strategy)
     steps, lengths = {21: 1, 22: 3, 23: 1}, {21: 1.0, 22: 4.25, 23: 1.0}
-    arrays, _ = strategy.aggregate_train(
-        1, [Message(content(n, steps=steps[n]), reply_to=messages[n]) for n in NODES]
-    )
+    strategy = strategy_of("fednova", momentum=0.5)
+    arrays, _ = answered(strategy, {node: content(node, steps=steps[node]) for node in NODES})
     effective = sum(SAMPLES[n] / 10 * lengths[n] for n in NODES)
     expected = mean_of(NODES)
     for name, _ in network().named_parameters():
@@ -324,16 +281,16 @@ class _Tied(nn.Module):
 
 
 def test_weights_that_two_layers_share_are_averaged_in_both():
-    TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
-    strategy = AlgorithmStrategy("fedavg", _Tied(), clients=3, min_train_nodes=3, fraction_evaluate=0.0)
-    messages = ask(strategy, model=_Tied())
-    replies = []
-    for node in NODES:
-        metrics = MetricRecord({"num-examples": 1, "steps": 1})
-        own = RecordDict({"arrays": ArrayRecord(_Tied(node).state_dict()), "metrics": metrics})
-        replies.append(Message(own, reply_to=messages[node]))
-    arrays, _ = strategy.aggregate_train(1, replies)
-    assert arrays is not None
+    replies = {
+        node: RecordDict(
+            {
+                "arrays": ArrayRecord(_Tied(node).state_dict()),
+                "metrics": MetricRecord({"num-examples": 1, "steps": 1}),
+            }
+        )
+        for node in NODES
+    }
+    arrays, _ = answered(strategy_of(model=_Tied()), replies, model=_Tied())
     model, mean = _Tied(), sum(_Tied(node).first.weight.detach() for node in NODES) / 3
     model.load_state_dict(arrays.to_torch_state_dict())
     torch.testing.assert_close(model.first.weight.detach(), mean)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vhl.deploy.folder import read_settings
-from vhl.deploy.keys import check_site
+from vhl.deploy.terms import check_name
 from vhl.errors import VHLError
 
 _PORT, _LINK = 9092, 8000  # what sites connect to, and the SuperLink behind it
@@ -91,7 +91,7 @@ def commands(app: Path, host: str, sites: Sequence[str]) -> str:
     return _TEXT.format(
         server=host,
         host=shlex.quote(host),
-        sites=", ".join(check_site(site) for site in sites),
+        sites=", ".join(check_name(site) for site in sites),
         folder="/PATH/TO/keys",
         port=_PORT,
         address=_address(host),

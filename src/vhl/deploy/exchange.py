@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from flwr.app import RecordDict
 from torch import Tensor
 
+from vhl.algorithms.base import Server
 from vhl.data.images import ImageSet
 from vhl.deploy.fleet import Fleet, complaint
 from vhl.deploy.orders import Request, Sight
@@ -20,6 +22,9 @@ from vhl.errors import VHLError
 _PAUSE = 1.0  # seconds between attempts at a round that too few sites answered
 
 
+Answer = TypeVar("Answer")
+
+
 class Exchange:
     """One run's questions: they carry its terms, and the virtual set to sites that lack it."""
 
@@ -27,13 +32,67 @@ class Exchange:
         self.fleet, self._virtual, self._looks = fleet, virtual, 0
         self.terms = replace(terms, virtual=None if virtual is None else virtual.fingerprint())
 
-    def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
+    def collect(
+        self,
+        what: str,
+        kind: str,
+        questions: Mapping[str, RecordDict],
+        read: Callable[[str, RecordDict], Answer],
+    ) -> dict[str, Answer]:
+        """Ask sites until enough have answered well; their answers, in the order of the questions.
+
+        ``read`` makes something of one site's answer, or refuses it.
+        """
+        settings, found = self.fleet.settings, dict[str, Answer]()
+        needed, until = settings.needed(len(questions)), time.monotonic() + settings.wait
+        while True:
+            self.fleet.meet()
+            left = {name: question for name, question in questions.items() if name not in found}
+            for name, content in self._ask(kind, left).items():
+                try:
+                    found[name] = read(name, content)
+                except RefusedError as error:
+                    self.fleet.refuse(name, error)
+            if len(found) >= needed:
+                return {name: found[name] for name in questions if name in found}
+            if time.monotonic() > until:
+                raise VHLError(
+                    f"{what.capitalize()}: {len(found)} of the {needed} sites needed answered within "
+                    f"{settings.wait:g} s; see that they run, then continue with resume=true."
+                )
+            time.sleep(_PAUSE)
+
+    def look(
+        self,
+        kind: str,
+        server: Server,
+        forms: Mapping[str, Mapping[str, Form]],
+        check: Callable[[str, Mapping[str, Tensor]], None],
+    ) -> dict[str, dict[str, Tensor]]:
+        """What these sites see with a model, each of its form."""
+        self._looks += 1
+        number = self._looks
+        order = to_text(Request(round=number, rate=0.0).model_dump())
+        model = to_arrays({"parameters": server.parameters, "buffers": server.buffers})
+        question = RecordDict({"terms": to_text(self.terms.table()), "order": order, "server": model})
+
+        def read(name: str, content: RecordDict) -> dict[str, Tensor]:
+            sight = Sight.read(from_text(content, "report"))
+            if (sight.run, sight.round) != (self.terms.run, number):
+                raise RefusedError("it answers another question")
+            self.fleet.check_samples(name, sight.samples)
+            seen = from_arrays(content, "seen", forms[name])
+            check(name, seen)
+            return seen
+
+        return self.collect(f"{kind} {number}", kind, dict.fromkeys(forms, question), read)
+
+    def _ask(self, kind: str, questions: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
         """Answers that are no complaints; a site that lacks the virtual set gets it, and is asked again."""
-        answers, lacking = self._sorted(self.fleet.ask(kind, contents))
+        answers, lacking = self._sorted(self.fleet.ask(kind, questions))
         if lacking:
             self._give_virtual(lacking)
-            again = {name: contents[name] for name in lacking if name in self.fleet.nodes}
-            more, still = self._sorted(self.fleet.ask(kind, again))
+            more, still = self._sorted(self.fleet.ask(kind, {name: questions[name] for name in lacking}))
             answers |= more
             for name in still:
                 self.fleet.note(f"Site {name} does not keep the virtual set.")
@@ -55,63 +114,12 @@ class Exchange:
             try:
                 said = complaint(content)
             except RefusedError as error:
-                self.fleet.note(f"Site {name}: refused, {error}.")
+                self.fleet.refuse(name, error)
                 continue
             if said is None:
                 answers[name] = content
-            elif said.code == "virtual":
+            elif said.code == "virtual" and self._virtual is not None:
                 lacking.append(name)
             else:
                 self.fleet.note(f"Site {name}: {said.sentence} ({said.code})")
         return answers, lacking
-
-    def look(
-        self,
-        kind: str,
-        parameters: Tensor,
-        buffers: Tensor,
-        wanted: Sequence[str],
-        forms: Callable[[str], Mapping[str, Form]],
-        check: Callable[[str, Mapping[str, Tensor]], None],
-    ) -> dict[str, dict[str, Tensor]]:
-        """What sites see with a model, by site, in their order; each answer is checked alone."""
-        found: dict[str, dict[str, Tensor]] = {}
-        self._looks += 1
-        order = to_text(Request(round=self._looks, rate=0.0).model_dump())
-        model = to_arrays({"parameters": parameters, "buffers": buffers})
-        content = RecordDict({"terms": to_text(self.terms.table()), "order": order, "server": model})
-
-        def ask(names: list[str]) -> set[str]:
-            for name, reply in self.ask(kind, dict.fromkeys(names, content)).items():
-                try:
-                    self._check_question(name, Sight.read(from_text(reply, "report")))
-                    seen = from_arrays(reply, "seen", forms(name))
-                    check(name, seen)
-                    found[name] = seen
-                except RefusedError as error:
-                    self.fleet.refuse(name, error)
-            return set(found)
-
-        self.until_enough(f"{kind} {self._looks}", wanted, ask)
-        return {name: found[name] for name in wanted if name in found}
-
-    def _check_question(self, name: str, sight: Sight) -> None:
-        if (sight.run, sight.round) != (self.terms.run, self._looks):
-            raise RefusedError("it answers another question")
-        self.fleet.check_samples(name, sight.samples)
-
-    def until_enough(self, what: str, wanted: Sequence[str], ask: Callable[[list[str]], set[str]]) -> None:
-        """Ask those that are there of ``wanted``, again if need be, until enough have answered well."""
-        patience, answered = self.fleet.patience, set[str]()
-        needed, until = patience.needed(len(wanted)), time.monotonic() + patience.sites
-        while True:
-            self.fleet.meet()
-            answered |= ask([name for name in wanted if name in self.fleet.nodes and name not in answered])
-            if len(answered) >= needed:
-                return
-            if time.monotonic() > until:
-                raise VHLError(
-                    f"{what.capitalize()}: {len(answered)} of the {needed} sites needed answered within "
-                    f"{patience.sites:g} s; see that they run, then continue with resume=true."
-                )
-            time.sleep(_PAUSE)

@@ -10,6 +10,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from vhl.deploy.orders import Complaint
+from vhl.deploy.settings import RunSettings
 from vhl.deploy.terms import Facts
 from vhl.deploy.wire import OtherImagesError, RefusedError, from_text, to_text
 from vhl.errors import VHLError
@@ -32,26 +33,11 @@ class _Greeting:
     """When it may be asked once more."""
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How long the server waits, in seconds, and for how many."""
-
-    reply: float
-    """For replies to one message."""
-    sites: float
-    """For enough sites, before it gives up."""
-    least: int
-    """Sites of a round that must answer; 0 is half of them."""
-
-    def needed(self, asked: int) -> int:
-        return min(asked, self.least) or max(1, asked // 2)
-
-
 class Fleet:
     """Knows nodes by the names in their own configuration, and asks them things."""
 
-    def __init__(self, grid: Grid, experiment: Experiment, patience: Patience, on_note: Note) -> None:
-        self._grid, self._experiment, self.patience, self.note = grid, experiment, patience, on_note
+    def __init__(self, grid: Grid, experiment: Experiment, settings: RunSettings, on_note: Note) -> None:
+        self._grid, self._experiment, self.settings, self.note = grid, experiment, settings, on_note
         self.nodes: dict[str, int] = {}
         """The node of each site that is there."""
         self.facts: dict[str, Facts] = {}
@@ -61,45 +47,44 @@ class Fleet:
 
     def gather(self, count: int) -> list[Facts]:
         """Wait for so many sites."""
-        until = time.monotonic() + self.patience.sites
-        self.meet()
-        while len(self.nodes) < count:
-            if time.monotonic() > until:
-                raise VHLError(
-                    f"{len(self.nodes)} of {count} sites came within {self.patience.sites:g} s"
-                    f" ({', '.join(sorted(self.nodes)) or 'none'}); start the others, or wait longer."
-                )
-            time.sleep(_PAUSE)
-            self.meet()
+        if not self._wait(lambda: len(self.nodes) >= count, self.settings.wait):
+            raise VHLError(
+                f"{len(self.nodes)} of {count} sites came within {self.settings.wait:g} s"
+                f" ({', '.join(sorted(self.nodes)) or 'none'}); start the others, or wait longer."
+            )
         self._members = set(self.nodes)
         return [self.facts[name] for name in sorted(self.nodes)]
 
     def reunite(self, facts: Iterable[Facts]) -> None:
         """Wait a while for the sites of a run that continues, which come one by one like at its start."""
         self.facts |= {own.name: own for own in facts}
-        self._members = set(self.facts)
-        until = time.monotonic() + min(self.patience.sites, _REUNION)
+        self._members = members = set(self.facts)
+        self._wait(lambda: members <= self.nodes.keys(), min(self.settings.wait, _REUNION))
+
+    def _wait(self, enough: Callable[[], bool], seconds: float) -> bool:
+        """Meet sites until there are enough of them, or the time is over."""
+        until = time.monotonic() + seconds
         self.meet()
-        while self._members - self.nodes.keys() and time.monotonic() < until:
+        while not enough() and time.monotonic() < until:
             time.sleep(_PAUSE)
             self.meet()
+        return enough()
 
     def meet(self) -> None:
         """Forget nodes that have gone, ask those that have come who they are, and hear who has answered.
 
         Without waiting: a node that died still counts as present for a minute, and must not hold up a round.
         """
-        present = set(self._grid.get_node_ids())
-        for name in [name for name, node in self.nodes.items() if node not in present]:
-            self.note(f"Site {name} has gone.")
-            del self.nodes[name]
-        now = time.monotonic()
+        present, now = set(self._grid.get_node_ids()), time.monotonic()
+        for name, node in list(self.nodes.items()):
+            if node not in present:
+                self.note(f"Site {name} has gone.")
+                del self.nodes[name]
         self._greeted = {n: g for n, g in self._greeted.items() if n in present and now < g.until}
         for node in sorted(present - set(self.nodes.values()) - self._greeted.keys()):
             hello = RecordDict({"hello": to_text({"experiment": self._experiment.table()})})
-            self._greeted[node] = _Greeting(
-                self._push("query.hello", node, hello, _ASK_AGAIN), now + _ASK_AGAIN
-            )
+            number = self._push("query.hello", node, hello, _ASK_AGAIN)
+            self._greeted[node] = _Greeting(number, now + _ASK_AGAIN)
         for node, greeting in self._greeted.items():
             if greeting.number and (reply := self._pull(greeting.number, node)) is not None:
                 greeting.number = ""
@@ -128,13 +113,15 @@ class Fleet:
             self.note(f"Site {facts.name} has come, but takes no part: the run was begun without it.")
 
     def ask(self, kind: str, contents: Mapping[str, RecordDict]) -> dict[str, RecordDict]:
-        """The answers of the sites that gave one in time, in the order of the questions.
+        """The answers of those sites that are there and gave one in time.
 
         A site that did not is taken for gone until it says hello again.
         """
-        seconds, found = self.patience.reply, dict[str, RecordDict]()
+        seconds, found = self.settings.round_timeout, dict[str, RecordDict]()
         waiting = {
-            name: self._push(kind, self.nodes[name], content, seconds) for name, content in contents.items()
+            name: self._push(kind, self.nodes[name], content, seconds)
+            for name, content in contents.items()
+            if name in self.nodes
         }
         until = time.monotonic() + seconds
         while waiting and time.monotonic() < until:
@@ -147,7 +134,7 @@ class Fleet:
         for name in waiting:
             self.note(f"Site {name} did not answer within {seconds:g} s.")
             del self.nodes[name]
-        return {name: found[name] for name in contents if name in found}
+        return found
 
     def check_samples(self, name: str, samples: int) -> None:
         """A reply was made of as many training images as agreed, whatever it is about."""

@@ -10,26 +10,11 @@ from typing import Any
 import tomli_w
 
 from vhl.config.registry import suggest
+from vhl.deploy.settings import RunSettings
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 from vhl.files import write_bytes
 from vhl.version import __version__
-
-SETTINGS: dict[str, tuple[str | int | bool, str]] = {
-    "sites": (2, "sites to wait for at the start"),
-    "test": (
-        "",
-        "'' sums the sites' held-out images; or 'experiment', 'folder:PATH', 'npz:PATH' at the server",
-    ),
-    "classes": ("", "names of the classes, 'a, b, c'; '' lets the sites' folders say them"),
-    "runs-dir": ("runs", "where the run folder goes, on the server"),
-    "resume": (False, "continue a run that was cut off, or give it more rounds"),
-    "round-timeout": (600, "seconds until a round goes on without the sites that have not answered"),
-    "wait": (600, "seconds to wait for the sites to come"),
-    "min-sites": (0, "sites without which a round does not count; 0 is half of the round's, at least 1"),
-    "data-dir": ("", "where datasets lie, on the server; '' is $VHL_DATA, else the user's cache"),
-}
-"""Settings of a run, each with its default and meaning; `flwr run --run-config` changes one for once."""
 
 _APP = '''\
 """What Flower loads on the server and at every site."""
@@ -66,13 +51,16 @@ clientapp = "app:client"
 
 def write_app(folder: Path, experiment: Experiment, settings: Mapping[str, str | int | bool]) -> None:
     """Write the folder; what ``settings`` leaves out has its default."""
+    known = {str(field.alias): field for field in RunSettings.model_fields.values()}
     for key in settings:
-        if key not in SETTINGS:
-            raise VHLError(f"A deployment has no setting {key!r}{suggest(key, SETTINGS)}")
+        if key not in known:
+            raise VHLError(f"A deployment has no setting {key!r}{suggest(key, known)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise VHLError(f"{folder} exists already and is not empty; choose another folder.")
-    chosen = {key: settings.get(key, default) for key, (default, _) in SETTINGS.items()}
-    lines = [f"# {SETTINGS[key][1]}\n{tomli_w.dumps({key: value})}" for key, value in chosen.items()]
+    lines = [
+        f"# {field.description}\n{tomli_w.dumps({key: settings.get(key, field.default)})}"
+        for key, field in known.items()
+    ]
     project = _PROJECT.format(version=__version__, settings="".join(lines).rstrip())
     write_bytes(folder / "experiment.toml", experiment.toml().encode())
     write_bytes(folder / "app.py", _APP.encode())

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from vhl.deploy.private import write_private
-from vhl.deploy.terms import NAME
+from vhl.deploy.terms import check_name
 from vhl.errors import VHLError
 from vhl.files import write_bytes
 
@@ -51,17 +51,8 @@ def make_node_key(folder: Path, name: str) -> None:
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     content = {f"{name}.key": _private(key, PrivateFormat.OpenSSH)}
-    content |= {f"{name}.pub": public + f" {check_site(name)}\n".encode()}
+    content |= {f"{name}.pub": public + f" {check_name(name)}\n".encode()}
     _write(folder, content)
-
-
-def check_site(name: str) -> str:
-    """A site's name, if it can be that of a file, a setting and a word on a command line."""
-    if not NAME.fullmatch(name):
-        raise VHLError(
-            f"{name!r} cannot be the name of a site: letters, digits, '.', '_' and '-' can, at most 64."
-        )
-    return name
 
 
 def _certificate(

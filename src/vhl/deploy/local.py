@@ -12,6 +12,7 @@ import subprocess
 import sysconfig
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -36,12 +37,14 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LEVEL = re.compile(r"^INFO\s*:\s*")
 
 
+@dataclass
 class Program:
     """One program and all that it starts: a process group of its own, whose output goes to ``log``."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        self.command, self.environment, self.log = list(command), dict(environment), log
-        self.process: subprocess.Popen[bytes] | None = None
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") as log:
@@ -77,10 +80,12 @@ class Program:
             self.process.wait()
 
 
+@dataclass
 class Node(Program):
     """A site's program; what ends by itself is started again, what was killed only by :meth:`start`."""
 
-    wanted, ended_at = False, 0.0
+    wanted: bool = False
+    ended_at: float = 0.0
 
     def start(self) -> None:
         self.wanted = True

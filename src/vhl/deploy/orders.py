@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from vhl.deploy.wire import RefusedError
 
 
-class _Said(BaseModel):
+class Said(BaseModel):
+    """What came over the network: as strict as can be, and of these fields alone."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
@@ -19,11 +21,11 @@ class _Said(BaseModel):
             return cls(**values)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RefusedError(f"{cls.__name__.lower()}: {where} {first['msg']}") from None
+            where = ".".join([cls.__name__.lower(), *map(str, first["loc"])])
+            raise RefusedError(f"{where}: {first['msg']}") from None
 
 
-class Request(_Said):
+class Request(Said):
     """What the server asks of a site: local training in one round, or a look at a model."""
 
     round: int = Field(ge=0)
@@ -33,7 +35,7 @@ class Request(_Said):
     """The order after which the site's own state counts; none if it is to begin anew."""
 
 
-class Sight(_Said):
+class Sight(Said):
     """What an answer is about: a look at the server's model, by a site with so many training images."""
 
     run: str
@@ -52,7 +54,7 @@ class Report(Sight):
     """Whether the state that the order names was not there."""
 
 
-class Complaint(_Said):
+class Complaint(Said):
     """Why a site did not do what it was asked."""
 
     code: str = Field(max_length=20)

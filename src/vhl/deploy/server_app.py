@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import unicodedata
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import Context
@@ -19,8 +17,8 @@ from vhl.config.registry import build
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import Source, data_directory
 from vhl.deploy.exchange import Exchange
-from vhl.deploy.fleet import Fleet, Note, Patience
-from vhl.deploy.folder import SETTINGS
+from vhl.deploy.fleet import Fleet, Note
+from vhl.deploy.settings import RunSettings
 from vhl.deploy.sites import SiteClients
 from vhl.deploy.terms import Facts, Terms, agree, read_experiment
 from vhl.errors import VHLError
@@ -38,53 +36,6 @@ from vhl.training.precision import Precision, choose_device
 from vhl.training.threads import choose_threads
 
 _OWN = "experiment"
-_Number = TypeVar("_Number", int, float)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the run's configuration says."""
-
-    sites: int
-    test: str
-    """``experiment``, ``folder:PATH`` or ``npz:PATH``; nothing where the sites' held-out images count."""
-    classes: tuple[str, ...]
-    """The classes, where sites shall not agree on them by themselves."""
-    runs: Path
-    data_dir: Path
-    resume: bool
-    patience: Patience
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any]) -> Settings:
-        chosen = {key: config.get(key, default) for key, (default, _) in SETTINGS.items()}
-        classes = unicodedata.normalize("NFC", str(chosen["classes"]))  # as those of the sites' folders
-        names = [name.strip() for name in classes.split(",")]
-
-        def number(key: str, kind: Callable[[str], _Number], least: int) -> _Number:
-            try:
-                if (found := kind(str(chosen[key]))) >= least:
-                    return found
-            except ValueError:
-                pass
-            raise VHLError(
-                f"{key} = {chosen[key]!r} in the run's settings is no number from {least} up; change it in "
-                "app/pyproject.toml or --run-config."
-            )
-
-        return cls(
-            sites=number("sites", int, 1),
-            test=str(chosen["test"]),
-            classes=tuple(name for name in names if name),
-            runs=Path(str(chosen["runs-dir"])),
-            data_dir=data_directory(str(chosen["data-dir"])),
-            resume=bool(chosen["resume"]),
-            patience=Patience(
-                reply=number("round-timeout", float, 0),
-                sites=number("wait", float, 0),
-                least=number("min-sites", int, 0),
-            ),
-        )
 
 
 def make_server_app(experiment: Path) -> ServerApp:
@@ -98,7 +49,7 @@ def make_server_app(experiment: Path) -> ServerApp:
 
         choose_threads()
         try:
-            folder = serve(grid, Experiment.read(experiment), Settings.read(context.run_config), note)
+            folder = serve(grid, Experiment.read(experiment), RunSettings.read(context.run_config), note)
             note(f"report: {folder.path / 'report.html'}")
         except VHLError as error:
             log(logging.ERROR, str(error))
@@ -107,21 +58,19 @@ def make_server_app(experiment: Path) -> ServerApp:
     return app
 
 
-def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) -> RunFolder:
+def serve(grid: Grid, experiment: Experiment, settings: RunSettings, note: Note) -> RunFolder:
     """Run the rounds that are left, and write the run's page."""
     read_experiment({"experiment": experiment.table()})  # as every site will, and with an error now
-    fleet = Fleet(grid, experiment, settings.patience, note)
-
-    session: Session
+    fleet = Fleet(grid, experiment, settings, note)
 
     def federate(named: Experiment) -> Federation:
-        return _federation(named, session.folder, fleet, settings)
+        return _federation(named, RunFolder(Path(settings.runs_dir) / named.name), fleet, settings)
 
     session = Session(
         experiment,
-        settings.runs,
+        settings.runs_dir,
         resume=settings.resume,
-        data_dir=settings.data_dir,
+        data_dir=data_directory(settings.data_dir),
         on_note=note,
         federate=federate,
     )
@@ -137,7 +86,7 @@ def serve(grid: Grid, experiment: Experiment, settings: Settings, note: Note) ->
     return folder
 
 
-def _federation(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: Settings) -> Federation:
+def _federation(experiment: Experiment, folder: RunFolder, fleet: Fleet, settings: RunSettings) -> Federation:
     """From what sites say, or have said when the run began."""
     if folder.exists:
         known = folder.data().get("deployment")
@@ -147,10 +96,10 @@ def _federation(experiment: Experiment, folder: RunFolder, fleet: Fleet, setting
         fleet.reunite(facts)
     else:
         facts, run = fleet.gather(settings.sites), uuid.uuid4().hex
-    terms, counts = agree(run, experiment, facts, settings.classes)
+    terms, counts = agree(run, experiment, facts, settings.class_names)
     fleet.note(_describe_classes(terms, counts))
     own, terms = _own_data(terms, settings)
-    setup = _setup(terms, counts, facts, own, settings.data_dir)
+    setup = _setup(terms, counts, facts, own, data_directory(settings.data_dir))
     exchange = Exchange(fleet, terms, None if setup.virtual is None else setup.virtual.images)
     lanes = Lanes(experiment.engine, setup.precision, fleet.note)
     evaluator = None if own is None else own_evaluator(setup, lanes)
@@ -181,11 +130,11 @@ def _setup(
     return Setup.of(experiment, precision, sheet, data_dir, virtual, **sets)
 
 
-def _own_data(terms: Terms, settings: Settings) -> tuple[Dataset | None, Terms]:
+def _own_data(terms: Terms, settings: RunSettings) -> tuple[Dataset | None, Terms]:
     """The server's images to test on, in these terms; the experiment's own also say mean and deviation."""
     if not settings.test:
         return None, terms
-    seed, directory = terms.experiment.seeds.data, settings.data_dir
+    seed, directory = terms.experiment.seeds.data, data_directory(settings.data_dir)
     if settings.test == _OWN:
         source = terms.experiment.data
         dataset = source.load(directory, seed)

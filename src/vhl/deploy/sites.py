@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from itertools import product
 
 import torch
 from flwr.app import RecordDict
@@ -44,19 +45,23 @@ class SiteClients(Clients):
         self.setup, self.exchange, self._evaluator = setup, exchange, evaluator
 
     def train(self, orders: Sequence[Order], server: Server) -> _Flight:
-        return _Flight(self, orders, server)
+        return _Flight(partial(self._train, orders, server))
 
     def evaluate(self, server: Server) -> Pending:
         if self._evaluator is not None:
             return self._evaluator.start(server)
-        terms = self.exchange.terms
-        with_images = [name for name in terms.sites if "test" in self._held_out(name)]
-        found = self.exchange.look(
-            "evaluate", server.parameters, server.buffers, with_images, self._count_forms, self._check_counts
-        )
+        held = {name: self._held_out(name) for name in self.exchange.terms.sites}
+        forms = {name: self._count_forms(own) for name, own in held.items() if "test" in own}
+
+        def check(name: str, counts: Mapping[str, Tensor]) -> None:
+            for key, count in counts.items():
+                if (count < 0).any() or count.sum(1).tolist() != held[name][key.split(".")[0]]:
+                    raise OtherImagesError(f"{key} does not add up to the images that the site has")
+
+        found = self.exchange.look("evaluate", server, forms, check)
         keys = sorted({key for counts in found.values() for key in counts})
         tested = None
-        if len(found) < len(with_images):
+        if len(found) < len(forms):
             tested = sum(int(own["test.0"].sum()) for own in found.values())
             # The best round is chosen by validation: the easier images of a few sites must not decide.
             keys = [key for key in keys if key.startswith("test.")]
@@ -75,33 +80,62 @@ class SiteClients(Clients):
             if seen["counts"].tolist() != setup.data.counts[terms.sites.index(name)].tolist():
                 raise OtherImagesError("it counts other images than the site has")
 
-        found = self.exchange.look(
-            "query.moments", server.parameters, server.buffers, terms.sites, lambda name: forms, check
-        )
+        found = self.exchange.look("query.moments", server, dict.fromkeys(terms.sites, forms), check)
         return {name: _total([own[name] for own in found.values()]) for name in forms}
 
     def close(self) -> None:
         """Whatever sites still do, its answer will not be read."""
 
+    def _train(self, orders: Sequence[Order], server: Server) -> list[Outcome]:
+        terms, vectors = to_text(self.exchange.terms.table()), to_arrays(flatten(server))
+        asked = {self.exchange.terms.sites[order.client]: order for order in orders}
+        questions = {
+            name: RecordDict(
+                {"terms": terms, "order": to_text(_request(order).model_dump()), "server": vectors}
+            )
+            for name, order in asked.items()
+        }
+
+        def read(name: str, content: RecordDict) -> Outcome:
+            return self._outcome(name, asked[name], content)
+
+        return list(self.exchange.collect(f"round {orders[0].round + 1}", "train", questions, read).values())
+
+    def _outcome(self, site: str, order: Order, content: RecordDict) -> Outcome:
+        """A reply that passed every check, as if the client had trained here."""
+        setup, fleet, run = self.setup, self.exchange.fleet, self.exchange.terms.run
+        report = Report.read(from_text(content, "report"))
+        if (report.run, report.round) != (run, order.round):
+            raise RefusedError(f"it is of round {report.round + 1} of run {report.run}")
+        fleet.check_samples(site, report.samples)
+        if set(report.totals) != self._total_names:
+            raise RefusedError(f"its totals are {sorted(report.totals)}")
+        arrays = from_arrays(content, "update", self._update_forms)
+        vectors = {name: vector.to(setup.precision.device) for name, vector in arrays.items()}
+        if report.lost_state:
+            fleet.note(f"Site {site} had lost its state and began anew.")
+        training, size = setup.experiment.training, setup.sizes[order.client]
+        steps = training.epochs * steps_per_epoch(size, training.batch_size)
+        work = Work(size, steps, order.rate, training.momentum)
+        message = without("message.", vectors)
+        update = Update(order.client, work, vectors["parameters"], vectors["buffers"], message)
+        totals = {name: torch.tensor(total, dtype=torch.float64) for name, total in report.totals.items()}
+        receipt = {RECEIPT: torch.tensor(order.round)} if report.keeps_state else {}
+        return Outcome(update, receipt, totals, torch.tensor(True))
+
     @cached_property
-    def update_forms(self) -> dict[str, Form]:
+    def _update_forms(self) -> dict[str, Form]:
         return update_forms(self.setup)
 
     @cached_property
-    def total_names(self) -> set[str]:
+    def _total_names(self) -> set[str]:
         return total_names(self.setup)
 
-    def _count_forms(self, name: str) -> dict[str, Form]:
+    def _count_forms(self, held_out: Iterable[str]) -> dict[str, Form]:
+        """Two tables for each kind of held-out images: over all outputs, and over the natural ones."""
         classes, outputs = self.setup.classes, self.setup.blueprint.outputs
-        held = self._held_out(name)
-        return {f"{s}.{i}": (torch.int64, (classes, (outputs, classes)[i])) for s in held for i in (0, 1)}
-
-    def _check_counts(self, name: str, counts: Mapping[str, Tensor]) -> None:
-        """They must fit what the site has said of its held-out images."""
-        held = self._held_out(name)
-        for key, count in counts.items():
-            if (count < 0).any() or count.sum(1).tolist() != held[key.split(".")[0]]:
-                raise OtherImagesError(f"{key} does not add up to the images that the site has")
+        widths = enumerate((outputs, classes))
+        return {f"{k}.{i}": (torch.int64, (classes, n)) for (i, n), k in product(widths, held_out)}
 
     def _held_out(self, site: str) -> dict[str, list[int]]:
         """Held-out images of each agreed class, for the kinds that the site has."""
@@ -113,54 +147,10 @@ class SiteClients(Clients):
 
 
 class _Flight:
-    """A round's orders, on their way to sites and back."""
+    """A round's orders, which go to the sites when somebody asks what came of them."""
 
-    def __init__(self, clients: SiteClients, orders: Sequence[Order], server: Server) -> None:
-        self._clients, self._exchange, self._server = clients, clients.exchange, server
-        self._orders = {self._exchange.terms.sites[order.client]: order for order in orders}
-        self._found: dict[str, Outcome] = {}
-
-    def poll(self) -> list[Outcome]:
-        """Ask, and wait until enough have answered well."""
-        round_ = next(iter(self._orders.values())).round
-        self._exchange.until_enough(f"round {round_ + 1}", list(self._orders), self._ask)
-        return [self._found[name] for name in self._orders if name in self._found]
-
-    def _ask(self, names: list[str]) -> set[str]:
-        vectors, terms = to_arrays(flatten(self._server)), to_text(self._exchange.terms.table())
-        requests = {name: to_text(_request(self._orders[name]).model_dump()) for name in names}
-        contents = {
-            name: RecordDict({"terms": terms, "order": request, "server": vectors})
-            for name, request in requests.items()
-        }
-        for name, content in self._exchange.ask("train", contents).items():
-            try:
-                self._found[name] = self._outcome(name, content)
-            except RefusedError as error:
-                self._exchange.fleet.refuse(name, error)
-        return {name for name in names if name in self._found}
-
-    def _outcome(self, site: str, content: RecordDict) -> Outcome:
-        """A reply that passed every check, as if the client had trained here."""
-        order, setup, run = self._orders[site], self._clients.setup, self._exchange.terms.run
-        report = Report.read(from_text(content, "report"))
-        if (report.run, report.round) != (run, order.round):
-            raise RefusedError(f"it is of round {report.round + 1} of run {report.run}")
-        self._exchange.fleet.check_samples(site, report.samples)
-        if set(report.totals) != self._clients.total_names:
-            raise RefusedError(f"its totals are {sorted(report.totals)}")
-        arrays = from_arrays(content, "update", self._clients.update_forms)
-        vectors = {name: vector.to(setup.precision.device) for name, vector in arrays.items()}
-        if report.lost_state:
-            self._exchange.fleet.note(f"Site {site} had lost its state and began anew.")
-        training, size = setup.experiment.training, setup.sizes[order.client]
-        steps = training.epochs * steps_per_epoch(size, training.batch_size)
-        work = Work(size, steps, order.rate, training.momentum)
-        message = without("message.", vectors)
-        update = Update(order.client, work, vectors["parameters"], vectors["buffers"], message)
-        totals = {name: torch.tensor(total, dtype=torch.float64) for name, total in report.totals.items()}
-        receipt = {RECEIPT: torch.tensor(order.round)} if report.keeps_state else {}
-        return Outcome(update, receipt, totals, torch.tensor(True))
+    def __init__(self, poll: Callable[[], list[Outcome]]) -> None:
+        self.poll = poll
 
 
 def _request(order: Order) -> Request:

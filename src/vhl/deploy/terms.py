@@ -9,57 +9,61 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from vhl.config.registry import installed_only
 from vhl.data.images import Dataset, ImageSet
 from vhl.data.sources.base import set_channels
+from vhl.deploy.orders import Said
 from vhl.deploy.wire import RefusedError
 from vhl.errors import VHLError
 from vhl.experiment import Experiment
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a site may be called: its name becomes part of file names."""
-
-
 _MOST_IMAGES = 10**9
+Counts = list[Annotated[int, Field(ge=0)]]
 
 
-class Facts(BaseModel):
+def check_name(name: str) -> str:
+    """A site's name, if it can be that of a file, a setting and a word on a command line."""
+    if not NAME.fullmatch(name):
+        raise VHLError(
+            f"{name!r} cannot be the name of a site: letters, digits, '.', '_' and '-' can, at most 64."
+        )
+    return name
+
+
+class Facts(Said):
     """What a site says of its data: counts and sums, no image."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     name: str = Field(pattern=f"^{NAME.pattern}$")
     classes: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         min_length=1, max_length=10_000
     )
-    train: list[int]
+    train: Counts
     """Images of each of its classes."""
-    test: list[int]
-    validation: list[int]
+    test: Counts
+    validation: Counts
     shape: list[int] = Field(min_length=3, max_length=3)
-    sums: list[int]
+    sums: Counts
     """Of the training images' values (0 to 255), by channel."""
-    squares: list[int]
+    squares: Counts
 
     @model_validator(mode="after")
     def _fits(self) -> Facts:
         height, width, channels = self.shape
         pixels = sum(self.train) * height * width
-        counts = [*self.train, *self.test, *self.validation]
         fits = (
             len(set(self.classes)) == len(self.classes)
             and {len(self.train), len(self.test), len(self.validation)} == {len(self.classes)}
-            and min(counts) >= 0
             and sum(self.train) > 0
             and 4 <= height <= 4096
             and 4 <= width <= 4096
             and channels in (1, 3)
             and len(self.sums) == len(self.squares) == channels
-            and all(0 <= total <= 255 * pixels for total in self.sums)
             and all(
-                total**2 <= squares * pixels and squares <= 255 * total
+                total**2 <= squares * pixels and squares <= 255 * total <= 255**2 * pixels
                 for total, squares in zip(self.sums, self.squares, strict=True)
             )
             and max(sum(self.train), sum(self.test), sum(self.validation)) <= _MOST_IMAGES
@@ -89,13 +93,6 @@ class Facts(BaseModel):
             sums=[int(levels @ own) for own in values],
             squares=[int(levels**2 @ own) for own in values],
         )
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> Facts:
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            raise RefusedError(f"its data are described wrongly: {error.errors()[0]['msg']}") from None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from vhl.dropin.loss import VirtualHomogeneity
+from vhl.dropin import VirtualHomogeneity
 
 vhl = VirtualHomogeneity(classes=10, size=(8, 8), channels=1, head="fc")
 

@@ -43,7 +43,7 @@ test-slow: $(READY)
 test-gpu: $(READY)
 	@mkdir -p benchmarks/results
 	(git rev-parse HEAD; $(BIN)/python -m pytest -q tests/rounds/test_gpu.py tests/training/test_kernels.py \
-	  tests/models/layers/test_kernels.py) | tee benchmarks/results/gpu-tests.txt
+	  tests/models/layers/test_kernels.py tests/test_chance.py) | tee benchmarks/results/gpu-tests.txt
 
 bench: $(READY)
 	$(BIN)/python benchmarks/cpu_loop.py

@@ -164,3 +164,15 @@ def test_normal_numbers_of_any_shape_and_type():
         assert not normals(*place, (24,), torch.zeros(1)).allclose(expected)
     step = torch.tensor([3])  # as a trainer counts them
     assert normals(0, 1, 2, step, (5,), torch.zeros(1)).equal(normals(0, 1, 2, 3, (5,), torch.zeros(1)))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("count", [1, 255, 256, 1000])
+def test_the_kernel_gives_the_same_words(count: int) -> None:
+    index = torch.arange(count) * 7_000_003 % 2**32
+    client, round_ = torch.arange(count) % 13, torch.full((count,), 2**31 + 5)
+    for seed, step in ((2**32 - 1, 1), (0, torch.arange(count) % 3), (torch.tensor(5), 0)):
+        places = (seed, Purpose.VIRTUAL_START, round_, client, step, index)
+        there = [p.cuda() if isinstance(p, torch.Tensor) else p for p in places]
+        for own, wanted in zip(words(*there), words(*places), strict=True):
+            assert torch.equal(own.cpu(), wanted)

@@ -516,22 +516,3 @@ def test_equal_tasks_count_as_users_of_one(builds):
     lanes.close(one.task)
     train(lanes, builds("another"))
     assert train(lanes, one) == 2
-
-
-def test_close_drops_the_waiting_jobs_of_that_task_alone(builds):
-    """Even of a twin that takes the same steps."""
-    lanes = Lanes(Engine(), builds("any").task.precision)
-    one, twin = builds("same"), builds("same")
-    model = FlatModel(one.build(), CPU)
-    server = Server(model.parameters, model.buffers)
-    jobs = [Job(client, 0, torch.arange(8), 0.1, {}) for client in range(2)]
-    tickets = {}
-    for own in (one, twin):
-        lanes.open(own.task)
-        tickets[own] = lanes.submit(own.task, jobs, server)
-    lanes.pump()  # all are equally long: the first of the first
-    lanes.close(one.task)
-    for _ in range(4):
-        lanes.pump()
-    assert [ticket.done for ticket in tickets[one]] == [True, False]
-    assert [ticket.done for ticket in tickets[twin]] == [True, True]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare, kstest
 
-from vhl.chance import Purpose, below, generator, halves, normals, torch_seed, words
+from vhl.chance import Purpose, below, generator, halves, has_triton, normals, torch_seed, words
 
 COUNT = 100_000
 
@@ -176,3 +178,10 @@ def test_the_kernel_gives_the_same_words(count: int) -> None:
         there = [p.cuda() if isinstance(p, torch.Tensor) else p for p in places]
         for own, wanted in zip(words(*there), words(*places), strict=True):
             assert torch.equal(own.cpu(), wanted)
+
+
+@pytest.mark.parametrize(("gpu", "triton"), [(True, True), (True, False), (False, True)])
+def test_kernels_need_a_gpu_and_triton(monkeypatch, gpu, triton):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__spec__=object()) if triton else None)
+    assert has_triton.__wrapped__() == (gpu and triton)  # not the remembered answer

@@ -7,9 +7,10 @@ import torch
 
 from vhl.bench.measure import busy_seconds, ceiling, measure
 from vhl.experiment import Experiment
-from vhl.training import lane
+from vhl.rounds.local import LocalClients
 from vhl.training.lane import Span
 from vhl.training.precision import Precision
+from vhl.training.trainer import Trainer
 
 
 def experiment(small_digits, **settings):
@@ -41,28 +42,26 @@ def test_images_of_all_rounds_but_the_first(small_digits, tmp_path):
 
 def test_time_in_which_nothing_is_trained(small_digits, tmp_path, monkeypatch):
     """Evaluation is made to take longer than all the rest."""
-    from vhl.rounds import simulation
-
-    evaluate = simulation.Evaluator.start
+    evaluate = LocalClients.evaluate
 
     def slow(self, server):
         time.sleep(0.2)
         return evaluate(self, server)
 
-    monkeypatch.setattr(simulation.Evaluator, "start", slow)
+    monkeypatch.setattr(LocalClients, "evaluate", slow)
     speed = measure([experiment(small_digits)], tmp_path)
     assert speed.seconds > 0.4
     assert 0.4 < speed.idle_seconds < speed.seconds
 
 
 def test_training_time_is_not_idle(small_digits, tmp_path, monkeypatch):
-    step = lane.Trainer.step
+    step = Trainer.next
 
     def slow(self):
         time.sleep(0.03)
         step(self)
 
-    monkeypatch.setattr(lane.Trainer, "step", slow)
+    monkeypatch.setattr(Trainer, "next", slow)
     speed = measure([experiment(small_digits)], tmp_path)
     assert speed.seconds > 2 * 2 * 3 * 0.03
     assert speed.idle_seconds < speed.seconds / 2

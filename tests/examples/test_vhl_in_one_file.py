@@ -131,7 +131,7 @@ def test_it_runs_to_its_end(capsys, one_thread):
 def test_the_engine_is_equal_to_it(digit_simulation, objective, one_thread):
     """Two rounds in float64, with batches of 64 for clients whose samples are no multiple of 64."""
     simulation = digit_simulation(
-        data="digits",
+        data={"name": "digits", "size": 8},
         objective=objective,
         model=_OneFile(),
         training={"batch_size": 64, "epochs": 2, "lr": 0.05},
@@ -141,7 +141,7 @@ def test_the_engine_is_equal_to_it(digit_simulation, objective, one_thread):
     sizes = simulation.setup.sizes
     assert any(size % 64 for size in sizes)
     for round_ in range(2):
-        parts = [Job(k, round_, clients._data.parts[k], 0.0, {}) for k in range(len(sizes))]
+        parts = [Job(k, round_, clients.data.parts[k], 0.0, {}) for k in range(len(sizes))]
         models = []
         for size, schedule in zip(sizes, clients.task.schedules(parts), strict=True):
             model = copy.deepcopy(server).train()

@@ -88,10 +88,12 @@ def test_commands_read_them(name: str, capsys: pytest.CaptureFixture[str], tmp_p
 
 def test_a_page_shows_what_only_some_have() -> None:
     runs = {name: RunFolder(name) for name in ("scaffold", "theory", "deployed")}
-    shown = {run["name"]: run for run in content(list(runs.values()))["runs"]}
-    assert [found["round"] for found in shown["scaffold"]["features"]] == [1]
-    terms = shown["theory"]["columns"]["theory"]
-    assert terms["distance"][0] is None and terms["distance"][1] == pytest.approx(0.499, abs=5e-4)
+    shown = {figure.name: figure for figure in content(list(runs.values()))["figures"]}
+    assert "features-1" in shown
+    (distance,) = [panel for panel in shown["theory"].panels if panel.title == "features as they are"]
+    (series,) = distance.series
+    assert series.places["round"].tolist() == [2.0]
+    assert series.bands[1].mean == pytest.approx([0.499], abs=5e-4)
     assert runs["deployed"].data()["deployment"]["facts"][0]["name"] == "site-1"
 
 

@@ -82,6 +82,12 @@ class _Distiller:
         self._weights.grad = self._student.gradient
         on_gpu = stage.device.type == "cuda"
         self._adam = torch.optim.Adam([self._weights], lr=self._rate, foreach=False, capturable=on_gpu)
+        # Made here, because Adam by itself counts its steps in single precision.
+        self._adam.state[self._weights] = {
+            "step": torch.zeros_like(self._taken),
+            "exp_avg": torch.zeros_like(self._weights),
+            "exp_avg_sq": torch.zeros_like(self._weights),
+        }
         self._step: Callable[[], None] | None = None
         self._frozen = False
 

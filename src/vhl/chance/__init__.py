@@ -61,7 +61,7 @@ def words(seed: Place, purpose: Purpose, round_: Place, client: Place, step: Pla
     >>> [word.item() for word in words(0, Purpose.NATURAL, 0, 0, 0, torch.zeros(1, dtype=torch.int64))]
     [1713891541, 3781805453, 3159862348, 2600524760]
     """
-    if index.is_cuda and has_triton() and not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and index.is_cuda and has_triton():
         from vhl.chance._kernels import philox  # Triton is there on machines with a GPU alone
 
         first, second, third, fourth = philox(seed, int(purpose), round_, client, step, index)

@@ -224,7 +224,7 @@ def test_a_run_is_not_continued_in_another_precision(session, complains, begun, 
     first = session("run", **begun)
     list(islice(first, 1))
     before = left(first.folder.path)[0]
-    with complains(first.folder.path, sentence, "choose another name"):
+    with complains(first.folder.path, sentence, "name=NAME"):
         list(session("run", resume=True, **wanted))
     assert left(first.folder.path)[0] == before
 

@@ -45,7 +45,7 @@ class Taught(FedAvg):
         student, teacher, images, said = stage.kept["taught"]
 
         def step():
-            batch = images.next()
+            batch, _ = images.next()
             (wanted,) = stage.all_logits([teacher], batch)
             loss = (stage.logits(student, batch) - wanted).square().mean()
             student.differentiate(loss)
@@ -196,7 +196,7 @@ def _batches(*draws: tuple[int, int], **options: Any) -> Callable[[Stage], Tenso
         found = []
         for first, count in draws:
             images.draw(first, count)
-            found += [images.next() for _ in range(count)]
+            found += [images.next()[0] for _ in range(count)]
         return torch.cat(found)
 
     return get
@@ -277,3 +277,47 @@ def test_logits_are_the_networks(digit_simulation: Any) -> None:
         assert float((own - expected).norm()) < 0.05 * float(expected.norm())
     assert stage.logits(models[1], images).requires_grad
     assert math.isfinite(float(found[2].sum())) and not found[0].equal(found[2])
+
+
+def test_images_have_labels_and_are_the_runs_own_where_none_are_named(ask: Any, tmp_path: Path) -> None:
+    def first_batch(stage: Stage) -> tuple[Tensor, Tensor]:
+        images = stage.images(None, 40, 1)
+        images.draw(0, 1)
+        return images.next()
+
+    (pixels, labels), _ = ask(
+        first_batch, virtual={"name": "noise", "per_class": 10, "crop": 0, "flip": False}
+    )
+    made = virtual_set(Noise(per_class=10), 4, (8, 8, 1), 0, tmp_path)
+    known = torch.from_numpy(((made.images.transpose(0, 3, 1, 2) / 255 - 0.5) / 0.3).astype(np.float32))
+    which = (pixels[:, None] - known[None]).abs().amax((2, 3, 4)).argmin(1)
+    assert sorted(which.tolist()) == list(range(40))
+    assert labels.tolist() == made.labels[which].tolist()
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_batch_norm_follows_the_images_or_stays(ask: Any, statistics: bool) -> None:
+    def moved(stage: Stage) -> bool:
+        model = stage.model()
+        before = model.buffers.clone()
+        stage.training(model, statistics=statistics)
+        assert stage.logits(model, stage.noise(8)).requires_grad
+        return not torch.equal(model.buffers, before)
+
+    assert ask(moved) == [statistics, statistics]
+
+
+def test_the_server_as_the_round_began(digit_simulation: Any) -> None:
+    seen = []
+
+    class Watches(FedAvg):
+        def after_round(self, server: Server, updates: list[Update], stage: Stage) -> Server:
+            seen.append((stage.before, server))
+            return server
+
+    simulation = digit_simulation(algorithm=Watches())
+    start = simulation.state.server
+    list(simulation)
+    (first, after), (second, _) = seen
+    assert first.parameters.equal(start.parameters) and first.buffers.equal(start.buffers)
+    assert second.parameters.equal(after.parameters) and not after.parameters.equal(first.parameters)

@@ -132,7 +132,9 @@ def test_an_existing_run_is_not_overwritten(
     with complains(finished, "--resume", "name="):
         list(Session(experiment, finished.parent))
     with complains(
-        finished, "was begun with model.width = 8, not 4; choose another name", f"vhl run {finished}"
+        finished,
+        "was begun with model.width = 8, not 4; choose another with name=NAME",
+        f"vhl run {finished}",
     ):
         list(Session(experiment.with_(model={"width": 4}), finished.parent))
     assert content(finished) == before

@@ -96,8 +96,13 @@ class Update:
 
 
 class Stage(Protocol):
-    """What a method has on the server after a round; ``feddf.py`` and ``ccvr.py`` show how it is used."""
+    """What a method has on the server after a round.
 
+    CONTRIBUTING.md has a small method that uses it; ``feddf.py`` and ``ccvr.py`` are larger ones.
+    """
+
+    before: Server
+    """The server as the round began."""
     round: int
     """Rounds done, this one included."""
     last: bool
@@ -107,19 +112,26 @@ class Stage(Protocol):
     device: torch.device
     dtype: torch.dtype
     kept: dict[str, Any]
-    """What the method keeps in memory from round to round; after a resume it is empty again."""
+    """What the method makes in :meth:`Algorithm.prepare` and uses every round; it is not saved."""
 
     def generator(self) -> np.random.Generator:
         """NumPy's random numbers of this round."""
 
     def chance(self, number: int) -> AbstractContextManager[None]:
-        """Inside, PyTorch's random numbers are those of this round and ``number``."""
+        """Inside, PyTorch's own random numbers, as dropout's, are those of this round and ``number``."""
 
     def model(self) -> FlatModel:
-        """A network bound to vectors of its own, to load models into and to train."""
+        """A network bound to vectors of its own.
 
-    def training(self, model: FlatModel) -> None:
-        """Put the network into training mode, with batch norm as clients have it now."""
+        To look at a model, ``load`` it. To train, ``differentiate`` a loss, change ``parameters`` in place by
+        the ``gradient``, and ``refresh`` what the layers see of them.
+        """
+
+    def training(self, model: FlatModel, *, statistics: bool = True) -> None:
+        """Put the network into training mode; its batch-norm statistics then follow the images it sees.
+
+        Without ``statistics``, and where clients train with fixed ones by now, they stay as they are.
+        """
 
     def logits(self, model: FlatModel, images: Tensor) -> Tensor:
         """What a network says of images, in the run's precision."""
@@ -127,17 +139,23 @@ class Stage(Protocol):
     def all_logits(self, models: Sequence[FlatModel], images: Tensor) -> list[Tensor]:
         """The same of several networks, without gradients; on a GPU they all answer at once."""
 
-    def images(self, generator: Generator, batch: int, most: int) -> Images:
-        """Batches of a generator's images, of which at most so many are drawn at a time."""
+    def images(self, generator: Generator | None, batch: int, most: int) -> Images:
+        """Batches of a generator's images, or else of the run's own, normalised as what clients train on.
+
+        At most so many steps are drawn at once.
+        """
 
     def noise(self, batch: int) -> Tensor:
         """A batch of standard normal numbers of the images' shape."""
 
     def static(self, work: Callable[[], None], what: str) -> Callable[[], None]:
-        """The same work, but faster on a GPU: rehearsed and recorded; see :mod:`vhl.training.static`."""
+        """The same work, but faster on a GPU: rehearsed and recorded; ``what`` names it in a note.
+
+        Nobody must use it. See :mod:`vhl.training.static`.
+        """
 
     def working(self) -> AbstractContextManager[None]:
-        """Where all work of a stage has to be done, for on a GPU that is a stream of its own."""
+        """Where all work of :meth:`Algorithm.after_round` is done: on a GPU that is a stream of its own."""
 
     def can_validate(self) -> bool:
         """Whether the server has validation images."""
@@ -150,13 +168,13 @@ class Stage(Protocol):
         this model makes of them (``sums``) and of their products (``products``)."""
 
     def check_linear_head(self, whose: str) -> None:
-        """Refuse a network whose classifier is not a linear layer on the features ``last``."""
+        """Refuse a network whose classifier is no linear layer on the features ``last``."""
 
     def linear_head(self, parameters: Tensor, buffers: Tensor) -> tuple[Tensor, Tensor]:
         """The classifier's weight and bias, as views of a model's vectors."""
 
     def report(self, samples: int = 0, **numbers: float) -> None:
-        """Put numbers into the round's record, and count images that were trained on."""
+        """Put numbers into the round's record, under ``server``, and count images that were trained on."""
 
 
 class Images(Protocol):
@@ -165,8 +183,8 @@ class Images(Protocol):
     def draw(self, first: int, count: int) -> None:
         """Choose the images of so many steps, of which the first has this number in the round."""
 
-    def next(self) -> Tensor:
-        """The next step's images; this may be recorded."""
+    def next(self) -> tuple[Tensor, Tensor]:
+        """The next step's images and their labels in the generator's own classes."""
 
 
 class Algorithm(Component):

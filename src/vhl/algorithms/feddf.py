@@ -140,7 +140,7 @@ class _Distiller:
 
     def _distil(self) -> None:
         """One step: the student's logits towards the mean of its teachers'."""
-        images = self._noise() if self._images is None else self._images.next()
+        images = self._noise() if self._images is None else self._images.next()[0]
         taught = torch.stack(self._stage.all_logits(self._teachers, images)).mean(0).log_softmax(1)
         own = self._stage.logits(self._student, images).log_softmax(1)
         self._student.differentiate(kl_div(own, taught, reduction="batchmean", log_target=True))

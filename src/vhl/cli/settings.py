@@ -46,7 +46,8 @@ def split(arguments: Sequence[str]) -> tuple[list[Mapping[str, Any]], list[tuple
             files.append(_read(Path(argument)))
         else:
             raise VHLError(
-                f"{argument!r} is neither a file nor KEY=VALUE; try rounds=50, or `vhl help` for the keys."
+                f"{argument!r} is neither a file or run folder that exists nor KEY=VALUE; try rounds=50, or "
+                "`vhl help` for the keys."
             )
     return files, pairs
 

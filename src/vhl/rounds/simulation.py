@@ -165,7 +165,7 @@ class Simulation:
         updates = [outcome.update for outcome in kept]
         answered = {outcome.update.client for outcome in outcomes}
         self.state = self._advance([o.client for o in orders if o.client in answered], kept)
-        self._refine(updates)
+        self._refine(before.server, updates)
         done = [order for order in orders if order.client in answered]
         known = describe_training(self.setup, done, updates, totals)
         known["samples"] += self.stage.samples
@@ -213,9 +213,9 @@ class Simulation:
             participations=counts,
         )
 
-    def _refine(self, updates: Sequence[Update]) -> None:
+    def _refine(self, before: Server, updates: Sequence[Update]) -> None:
         """What the method does on the server now."""
-        self.stage.begin(self.state.round)
+        self.stage.begin(self.state.round, before)
         server = self.experiment.algorithm.after_round(self.state.server, updates, self.stage)
         self.state = replace(self.state, server=server)
 

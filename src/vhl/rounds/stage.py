@@ -36,9 +36,11 @@ class ServerStage(Stage):
         self.kept: dict[str, Any] = {}
         self.begin(0)
 
-    def begin(self, round_: int) -> None:
+    def begin(self, round_: int, before: Server | None = None) -> None:
         """A round's stage starts with nothing said and nothing spent."""
         experiment = self._setup.experiment
+        if before is not None:
+            self.before = before
         self.round, self.last = round_, round_ == experiment.rounds
         self.frozen = experiment.training.freezes(round_ - 1)
         self.numbers: dict[str, float] = {}
@@ -67,9 +69,9 @@ class ServerStage(Stage):
     def model(self) -> FlatModel:
         return self._setup.model(kernels=self._kernels)
 
-    def training(self, model: FlatModel) -> None:
+    def training(self, model: FlatModel, *, statistics: bool = True) -> None:
         model.module.train()
-        if self.frozen:
+        if self.frozen or not statistics:
             freeze_statistics(model.module)
 
     def logits(self, model: FlatModel, images: Tensor) -> Tensor:
@@ -113,9 +115,9 @@ class ServerStage(Stage):
 
     # --- images --------------------------------------------------------------------------------------------
 
-    def images(self, generator: Generator, batch: int, most: int) -> _Images:
-        """Labels are dropped, so whatever classes there are help; normalised as what clients train on."""
+    def images(self, generator: Generator | None, batch: int, most: int) -> _Images:
         setup, seed = self._setup, self._setup.experiment.seeds.data
+        generator = generator or setup.experiment.virtual
         known = generator.known_classes(seed, Workplace(data_dir=setup.directory))
         classes = generator.classes or known or setup.classes
         made = virtual_set(generator, classes, setup.data.shape, seed, setup.directory, self.device)
@@ -175,7 +177,8 @@ class _Images:
             self._drawn[name][:count].copy_(values.view(shape))
         self._row.zero_()
 
-    def next(self) -> Tensor:
+    def next(self) -> tuple[Tensor, Tensor]:
         own = {name: rows.index_select(0, self._row)[0] for name, rows in self._drawn.items()}
         self._row.add_(1)
-        return self._stream.batch(own.pop("index"), own)
+        index = own.pop("index")
+        return self._stream.batch(index, own), self._stream.labels[index]

@@ -21,13 +21,13 @@ def check_same(run: RunFolder, experiment: Experiment) -> None:
         if old.get(key) != new.get(key):
             was, now = ("unset" if found.get(key) is None else found[key] for found in (old, new))
             raise VHLError(
-                f"{run.path} was begun with {key} = {was}, not {now}; choose another name, or go on with "
-                f"`vhl run {shlex.quote(str(run.path))} --resume`."
+                f"{run.path} was begun with {key} = {was}, not {now}; choose another with name=NAME, or go on "
+                f"with `vhl run {shlex.quote(str(run.path))} --resume`."
             )
     origin = Origin.read(run.path / "origin.json")
     if origin is not None and (place := origin.changed(Origin.of(experiment))) is not None:
         raise VHLError(
-            f"{place} has changed since {run.path} was begun; put it back, or choose another name."
+            f"{place} has changed since {run.path} was begun; put it back, or choose another with name=NAME."
         )
     if experiment.rounds < run.rounds:
         raise VHLError(

@@ -133,7 +133,7 @@ def test_an_existing_run_is_not_overwritten(
         list(Session(experiment, finished.parent))
     with complains(
         finished,
-        "was begun with model.width = 8, not 4; choose another with name=NAME",
+        "was begun with model.width = 8, not 4; choose another by name=NAME",
         f"vhl run {finished}",
     ):
         list(Session(experiment.with_(model={"width": 4}), finished.parent))

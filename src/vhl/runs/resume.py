@@ -21,7 +21,7 @@ def check_same(run: RunFolder, experiment: Experiment) -> None:
         if old.get(key) != new.get(key):
             was, now = ("unset" if found.get(key) is None else found[key] for found in (old, new))
             raise VHLError(
-                f"{run.path} was begun with {key} = {was}, not {now}; choose another with name=NAME, or go on "
+                f"{run.path} was begun with {key} = {was}, not {now}; choose another by name=NAME, or go on "
                 f"with `vhl run {shlex.quote(str(run.path))} --resume`."
             )
     origin = Origin.read(run.path / "origin.json")

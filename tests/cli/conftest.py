@@ -111,9 +111,9 @@ def in_round(monkeypatch: pytest.MonkeyPatch) -> InRound:
     land = Simulation._land
 
     def arrange(action: Callable[[Simulation], None]) -> None:
-        def interrupted(simulation: Simulation, flight: Any) -> Any:
+        def interrupted(simulation: Simulation, *what: Any) -> Any:
             action(simulation)
-            return land(simulation, flight)
+            return land(simulation, *what)
 
         monkeypatch.setattr(Simulation, "_land", interrupted)
 

@@ -252,6 +252,25 @@ def test_a_method_that_makes_nan_of_numbers_stops_the_run(point_simulation):
         VHLError, match=r"Round 2: .*Makes made a model that is infinite or NaN .* round 1 is"
     ):
         simulation.run_round()
+    assert simulation.state.round == 1 and simulation.state.server.parameters.isfinite().all()
+
+
+def test_a_round_that_is_interrupted_on_the_server_has_not_happened(point_simulation):
+    class Slow(FedAvg):
+        def after_round(self, server, updates, stage):
+            if stage.round == 2 and interrupts:
+                raise interrupts.pop()
+            return server
+
+    interrupts = [KeyboardInterrupt()]
+    simulation = point_simulation([A, B], rounds=2, algorithm=Slow())
+    simulation.run_round()
+    with pytest.raises(KeyboardInterrupt):
+        simulation.run_round()
+    assert simulation.run_round().round == 2
+    whole = point_simulation([A, B], rounds=2)
+    list(whole)
+    assert simulation.state.server.parameters.equal(whole.state.server.parameters)
 
 
 @pytest.mark.parametrize(

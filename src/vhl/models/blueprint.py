@@ -46,7 +46,7 @@ class Blueprint:
     def build(self, outputs: int | None = None) -> nn.Module:
         """The initial network; its weights depend on the seed alone."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+            torch.default_generator.manual_seed(self.seed)  # the CPU's alone: a GPU's may be the user's
             return self.model.build(outputs or self.outputs, self.channels, self.size)
 
     def start(self) -> nn.Module:

@@ -100,8 +100,9 @@ class Pending:
         """Enqueued on the current stream, without waiting."""
         self._arrived: torch.cuda.Event | None = None
         self._tensors = {name: self._copied(tensor) for name, tensor in tensors.items()}
-        if any(tensor.is_cuda for tensor in tensors.values()):
-            self._arrived = torch.cuda.current_stream().record_event()
+        devices = {tensor.device for tensor in tensors.values() if tensor.is_cuda}
+        if devices:
+            self._arrived = torch.cuda.current_stream(devices.pop()).record_event()
 
     def _copied(self, tensor: Tensor) -> Tensor:
         """A copy, for the tensor may be counted into again."""

@@ -110,11 +110,11 @@ class Simulation:
         """Train, aggregate, evaluate; a GPU begins the next round while this one is evaluated."""
         try:
             started = time.perf_counter()
-            flight = self._launch()
+            orders, flight = self._launch()
             while True:
                 while (outcomes := flight.poll()) is None:
                     yield None
-                landed = self._land(outcomes)
+                landed = self._land(orders, outcomes)
                 more = self.clients.overlaps and self.state.round < self.experiment.rounds
                 following = self._launch() if more else None
                 while not landed.ready:
@@ -123,7 +123,7 @@ class Simulation:
                 yield self._record(landed, seconds)
                 if following is None:
                     started, following = time.perf_counter(), self._launch()
-                flight = following
+                orders, flight = following
         finally:
             self.clients.close()
 
@@ -131,10 +131,10 @@ class Simulation:
         """The server's model as named tensors on the CPU."""
         return self.model.layout.unpack(self.state.server.final, self.state.server.buffers)
 
-    def _launch(self) -> Flight:
+    def _launch(self) -> tuple[list[Order], Flight]:
         """Give the next round's orders."""
-        self._orders = self._next_orders()
-        return self.clients.train(self._orders, self._sent())
+        orders = self._next_orders()
+        return orders, self.clients.train(orders, self._sent())
 
     def _sent(self) -> Server:
         """What clients get to see of the server."""
@@ -152,9 +152,9 @@ class Simulation:
             orders.append(Order(client, state.round, rate, own))
         return orders
 
-    def _land(self, outcomes: Sequence[Outcome]) -> _Landed:
+    def _land(self, orders: Sequence[Order], outcomes: Sequence[Outcome]) -> _Landed:
         """Aggregate what came of a round and begin to evaluate it: the one wait for the device in a round."""
-        before, orders = self.state, self._orders
+        before = self.state
         good, totals = to_host(outcomes)
         kept = [outcome for outcome, own in zip(outcomes, good, strict=True) if own]
         if not kept:
@@ -164,8 +164,8 @@ class Simulation:
             )
         updates = [outcome.update for outcome in kept]
         answered = {outcome.update.client for outcome in outcomes}
-        self.state = self._advance([o.client for o in orders if o.client in answered], kept)
-        self._refine(before.server, updates)
+        advanced = self._advance([o.client for o in orders if o.client in answered], kept)
+        self.state = self._refined(advanced, updates)  # only now: what is interrupted has not happened
         done = [order for order in orders if order.client in answered]
         known = describe_training(self.setup, done, updates, totals)
         known["samples"] += self.stage.samples
@@ -179,7 +179,7 @@ class Simulation:
         numbers = Pending({"drift": drift(self.experiment, updates), "finite": finite})
         shown = replace(server, parameters=server.final)
         counts = self.clients.evaluate(shown) if self._is_evaluated() else None
-        landed = _Landed(known, numbers, counts)
+        landed = _Landed(before, known, numbers, counts)
         self.snapshot = None
         looked_at = self.state.round in self.experiment.features_at
         at_end = self._look_at_end and self.state.round == self.experiment.rounds
@@ -213,17 +213,18 @@ class Simulation:
             participations=counts,
         )
 
-    def _refine(self, before: Server, updates: Sequence[Update]) -> None:
-        """What the method does on the server now."""
-        self.stage.begin(self.state.round, before)
-        server = self.experiment.algorithm.after_round(self.state.server, updates, self.stage)
-        self.state = replace(self.state, server=server)
+    def _refined(self, state: State, updates: Sequence[Update]) -> State:
+        """What the method makes of it on the server."""
+        self.stage.begin(state.round, self.state.server)
+        server = self.experiment.algorithm.after_round(state.server, updates, self.stage)
+        return replace(state, server=server)
 
     def _record(self, landed: _Landed, seconds: float) -> Record:
         """The round's record; pretraining counts with the first."""
         self.evaluation, round_ = landed.evaluation, self.state.round
         numbers = landed.numbers.get()
         if not numbers["finite"]:
+            self.state = landed.before
             raise VHLError(
                 f"Round {round_}: {self.experiment.algorithm.name} made a model that is infinite or NaN of "
                 f"clients' models that are not; round {round_ - 1} is the last good state."
@@ -264,6 +265,8 @@ def _to_train_from(server: Server) -> Server:
 class _Landed:
     """A round that is aggregated; its drift and its evaluation may still be on their way."""
 
+    before: State
+    """The last good state, should this one be none."""
     known: dict[str, Any]
     """All of the record that is here already."""
     numbers: Pending

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -139,7 +139,7 @@ class Trainer:
             state[MOMENTUM] = self.momentum.clone()
         update = Update(job.client, work, model.parameters.clone(), model.buffers.clone(), message)
         totals = dict(zip(self._names, self._totals.clone(), strict=True))
-        return Outcome(update, state, totals, _all_finite(update))
+        return Outcome(update, state, totals, _all_finite([*_vectors(update), *state.values()]))
 
     def _put(self, client: Client) -> Client:
         """The client's vectors, copied to where the last client's were."""
@@ -200,6 +200,9 @@ def _fewest_images(task: Task, module: nn.Module) -> int:
     return 1
 
 
-def _all_finite(update: Update) -> Tensor:
-    vectors = [update.parameters, update.buffers, *update.message.values()]
+def _vectors(update: Update) -> list[Tensor]:
+    return [update.parameters, update.buffers, *update.message.values()]
+
+
+def _all_finite(vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack([vector.isfinite().all() for vector in vectors]).all()

@@ -108,10 +108,10 @@ def run_in(data_dir: Path, tmp_path: Path) -> Callable[..., RunFolder]:
 def _crashing_after(round_: int) -> Callable[..., Any]:
     land = Simulation._land
 
-    def crash(simulation: Simulation, flight: Any) -> Any:
+    def crash(simulation: Simulation, *what: Any) -> Any:
         if simulation.state.round == round_:
             raise CrashError
-        return land(simulation, flight)
+        return land(simulation, *what)
 
     return crash
 

@@ -65,10 +65,10 @@ def test_a_run_that_is_stopped_says_how_to_go_on(capsys, monkeypatch):
     pytest.importorskip("tensorboard", reason="the extra vhl[tensorboard] is not installed")
     land = Simulation._land
 
-    def stopped(simulation: Simulation, flight: Any) -> Any:
+    def stopped(simulation: Simulation, *what: Any) -> Any:
         if simulation.state.round == 1:
             raise KeyboardInterrupt
-        return land(simulation, flight)
+        return land(simulation, *what)
 
     with monkeypatch.context() as patch:
         patch.setattr(Simulation, "_land", stopped)

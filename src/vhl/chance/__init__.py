@@ -1,7 +1,8 @@
 """Chance: every random number is a function of a seed, a purpose and a place, and of nothing else.
 
-So a number is the same on every device, in any order of work, and after any resume, and two purposes never
-share one. This module owns the list of purposes; whoever needs chance of a new kind adds a line to it.
+So a number is the same in any order of work and after any resume, and two purposes never share one. Whole
+numbers are the same on every device. This module owns the list of purposes: chance of a new kind is a new
+line. Initial weights and dropout come from PyTorch's own generators.
 
 The function is Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Its
 key is (seed, purpose). Its counter is the place: (index, step, client, round). For a fixed key it is a

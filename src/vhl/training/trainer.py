@@ -184,9 +184,10 @@ def _step_at(place: Place, trainer: Trainer, rows: int) -> None:
 
 
 def _fewest_images(task: Task, module: nn.Module) -> int:
-    """Of a step: PyTorch's own batch norm may refuse one alone, for a single value has no deviation.
+    """How few images a step may have: PyTorch's own batch norm refuses a single value a channel.
 
-    Then a filler keeps it company, without weight in the loss.
+    Where it would, a filler is added to the one image that is left. It has no weight in the loss, but it does
+    enter that batch norm.
     """
     if not task.has_short_batches or task.virtual_batch is not None or can_weigh(module):
         return 1
